@@ -62,6 +62,18 @@ struct Request {
     failures: u8,
 }
 
+impl Request {
+    /// Whether a message says what this request asked: its home alone answers it, and does so for its object.
+    fn is_answered_by(&self, from: NodeId, message: &Message, object: &[u8]) -> bool {
+        match message {
+            Message::Offer { key, place, bytes, .. } => {
+                (from, *key) == (self.home, self.key) && (place.is_some() || object.len() == *bytes as usize)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Another node.
 #[derive(Default)]
 struct Other {
@@ -221,24 +233,26 @@ impl Node {
     pub fn receive_within(&mut self, timeout: Duration, events: &mut Vec<Event>) -> bool {
         let part = if timeout.is_zero() { self.inbox.try_receive() } else { self.inbox.receive(timeout) };
         let Some(part) = part else { return false };
-        let Some((from, whole, bytes)) = wire::part(part.bytes) else { return true };
-        let Some(other) = self.others.get_mut(from as usize).filter(|_| whole <= MESSAGE_BYTES_MAX) else {
-            return true;
-        };
-        other.coming.extend_from_slice(bytes);
-        if other.coming.len() < whole {
-            return true;
+        if let Some((from, whole)) = join(&mut self.others, self.me, part.bytes) {
+            self.take(from, &whole, events);
         }
-        let coming = std::mem::take(&mut other.coming);
-        let Some((message, object)) = wire::message(&coming) else { return true };
-        let at_hand = match message {
-            Message::Offer { key, place: None, .. } => Some((key, object.into())),
-            _ => None,
-        };
+        true
+    }
+
+    /// Takes a whole message.
+    fn take(&mut self, from: NodeId, whole: &[u8], events: &mut Vec<Event>) {
+        let Some((message, object)) = wire::message(whole) else { return };
+        let mut at_hand = None;
+        if let Message::Offer { key, tag, place, .. } = &message {
+            let request = self.under_way.get(tag);
+            if !request.is_some_and(|request| request.is_answered_by(from, &message, object)) {
+                return tracing::debug!(from, tag, "an answer to what was not asked");
+            }
+            at_hand = place.is_none().then(|| (*key, object.into()));
+        }
         let mut acts = Vec::new();
         self.peer.receive(from, message, &mut acts);
         self.carry_out(acts, &at_hand, events);
-        true
     }
 
     /// Sends again what an inbox had no room for. Returns whether anything waits.
@@ -291,7 +305,7 @@ impl Node {
             Some(_) => acts.push(Act::Done { tag }),
             None => {
                 let request = self.under_way.get_mut(&tag).expect("it is under way");
-                request.failures += 1;
+                request.failures = request.failures.saturating_add(1);
                 self.peer.ask(key, home, tag, request.failures, &mut acts);
             }
         }
@@ -364,7 +378,85 @@ impl Node {
     }
 }
 
+/// Joins a part of a message to those before it. Returns the message and its sender once it is whole.
+fn join(others: &mut [Other], me: NodeId, part: &[u8]) -> Option<(NodeId, Vec<u8>)> {
+    let (from, whole, bytes) = wire::part(part)?;
+    let other = others.get_mut(from as usize).filter(|_| from != me && whole <= MESSAGE_BYTES_MAX)?;
+    other.coming.extend_from_slice(bytes);
+    (other.coming.len() >= whole).then(|| (from, std::mem::take(&mut other.coming)))
+}
+
 /// The names of a node's memory and of its inbox.
 fn names(node: NodeId) -> [String; 2] {
     [format!("object-memory-{node}"), format!("object-inbox-{node}")]
+}
+
+#[cfg(any(test, fuzzing))]
+impl Node {
+    /// The node 0 of three, which has asked node 1 for object 1 in request 1, and node 2 for object 2 in request 2.
+    pub(crate) fn with_requests(
+        directory: &std::path::Path,
+        protocol: sidelong_policy::cache::protocol::Protocol,
+    ) -> Node {
+        let room = sidelong_policy::cache::store::Room::bytes(Node::ROOM_BYTES as u64);
+        let settings = CacheSettings::new(protocol, room, room, 16);
+        let host = Host::Shm(sidelong_fabric::shm::ShmHost::new(directory));
+        let run = sidelong_fabric::RunDirectory::at(directory.to_owned());
+        let map = Map::new(256, Node::ROOM_BYTES);
+        let mut node = Node::new(&host, &run, 0, 3, settings, map, 1).expect("its memory is offered");
+        for number in [1, 2] {
+            node.request(number, number.into(), number, &mut Vec::new());
+        }
+        node
+    }
+
+    /// Room for each kind of object.
+    pub(crate) const ROOM_BYTES: usize = 256;
+
+    /// What another node has put into the inbox. Objects below 4 are on this node's disk.
+    pub(crate) fn arrived(&mut self, part: &[u8]) -> Vec<Event> {
+        let (mut events, mut answers) = (Vec::new(), Vec::new());
+        if let Some((from, whole)) = join(&mut self.others, self.me, part) {
+            self.take(from, &whole, &mut events);
+        }
+        while let Some(event) = events.pop() {
+            match event {
+                Event::Load { key } if key < 4 => self.loaded(key, Arc::from([key as u8; 100]), &mut events),
+                Event::Load { .. } => {}
+                answer @ Event::Answer { .. } => answers.push(answer),
+            }
+        }
+        let kept: usize = self.incoming.values().map(|bytes| bytes.len()).sum();
+        assert!(kept <= Node::ROOM_BYTES, "{kept} bytes of others' objects are kept");
+        answers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelong_policy::cache::protocol::Protocol;
+
+    use super::*;
+
+    #[test]
+    fn only_a_requests_home_answers_it_and_for_its_object_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut node = Node::with_requests(directory.path(), Protocol::Rpc);
+        let mut arrived = |from, key, tag, bytes: u32| {
+            let offer = Message::Offer { key, tag, bytes, place: None, changes: Vec::new() };
+            let parts = wire::parts(from, &offer, b"bytes", 1024);
+            parts.iter().flat_map(|part| node.arrived(part)).collect::<Vec<_>>()
+        };
+        for (from, key, tag, bytes) in
+            [(2, 1, 1, 5), (0, 1, 1, 5), (1, 2, 1, 5), (1, 1, 2, 5), (1, 1, 7, 5), (1, 1, 1, 4)]
+        {
+            assert_eq!(
+                arrived(from, key, tag, bytes),
+                [],
+                "from {from} for {key}, request {tag}, {bytes} bytes"
+            );
+        }
+        assert_eq!(arrived(1, 1, 1, 5), [Event::Answer { tag: 1, bytes: Arc::from(*b"bytes") }]);
+        assert_eq!(arrived(1, 1, 1, 5), [], "once");
+    }
 }

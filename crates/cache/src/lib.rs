@@ -7,6 +7,7 @@
 //! | `protocol` | text, meta and binary: bytes to commands, and answers to bytes |
 //! | [`session`] | one client: consumes what arrived, and appends the answers |
 //! | `neighbours`, [`Near`] | the other caches of a cluster: their memory, and copies of their items |
+//! | [`documents`] | documents that nodes keep, and how others read them |
 //! | [`counters`], `stats` | what was done, and how `stats` shows it |
 //!
 //! | [`server`] | one thread that drives sessions over sockets |
@@ -21,6 +22,7 @@ pub mod cache;
 mod command;
 pub mod cooperative;
 pub mod counters;
+pub mod documents;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;

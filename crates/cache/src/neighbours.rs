@@ -312,14 +312,12 @@ impl Neighbours {
             Ok(id) => id,
             Err(error) => return tracing::debug!(%error, "no link to a neighbour"),
         };
+        let life = life(&mut self.initiator, &mut self.batch, id, *map);
         self.batch.clear();
-        // A home that has only begun states its seed before this, and is linked to later.
-        let began_ns = self.batch.read(id, map.life() + offset_of!(CacheLife, began_ns), 8);
-        let life = self.batch.read(id, map.life(), LINE_BYTES);
         let reads = self.batch.read(id, map.reads(self.me), 8);
         self.initiator.run(&mut self.batch, PATIENCE);
-        match (self.batch.value(began_ns), life_of(&self.batch, life), self.batch.value(reads)) {
-            (Ok(1..), Ok(life), Ok(counted)) => *link = Some(Link { id, hasher: hasher(life.seed), counted }),
+        match (life, self.batch.value(reads)) {
+            (Some(life), Ok(counted)) => *link = Some(Link { id, hasher: hasher(life.seed), counted }),
             _ => self.initiator.close(id),
         }
     }
@@ -352,7 +350,25 @@ impl Neighbours {
     }
 }
 
-fn hash(mut hasher: SipHasher13, key: &[u8]) -> u64 {
+/// What concerns all items of a home; `None` if it has only begun, or cannot be read.
+pub(crate) fn life(
+    initiator: &mut Initiator,
+    batch: &mut Batch,
+    link: LinkId,
+    map: CacheMap,
+) -> Option<CacheLife> {
+    batch.clear();
+    // A home states its seed before this.
+    let began_ns = batch.read(link, map.life() + offset_of!(CacheLife, began_ns), 8);
+    let life = batch.read(link, map.life(), LINE_BYTES);
+    initiator.run(batch, PATIENCE);
+    if batch.value(began_ns).ok()? == 0 {
+        return None;
+    }
+    life_of(batch, life).ok()
+}
+
+pub(crate) fn hash(mut hasher: SipHasher13, key: &[u8]) -> u64 {
     hasher.write(key);
     hasher.finish()
 }

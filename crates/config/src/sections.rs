@@ -254,7 +254,7 @@ impl Default for Ganglia {
 /// Most `[[cache.peer]]` of a cluster.
 pub const CACHE_PEERS_MAX: usize = 64;
 
-/// `[cache]`: caches that memcached's clients use.
+/// `[cache]`: caches that memcached's clients use, and documents that edges read in nodes' memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Caching {
@@ -265,6 +265,12 @@ pub struct Caching {
     /// `fresh_ms`: how old the answer to a read may be in a cluster on several machines. Default 0.
     #[serde(rename = "fresh_ms", with = "time::millis")]
     pub fresh: Duration,
+    /// Whether nodes with `root` keep what they serve where edges read it. Default false.
+    pub documents: bool,
+    /// Memory of each such node for documents, in MiB, tables included. Default 64.
+    pub document_memory_mb: u32,
+    /// For how many seconds a document is answered with before its file is looked at again. Default 1.
+    pub document_max_age_s: u32,
     /// Each `[[cache.peer]]`, at most [`CACHE_PEERS_MAX`].
     #[serde(rename = "peer", skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<CachePeer>,
@@ -276,6 +282,9 @@ impl Default for Caching {
             eviction: Eviction::Sieve,
             item_bytes_max: 1 << 20,
             fresh: Duration::ZERO,
+            documents: false,
+            document_memory_mb: 64,
+            document_max_age_s: 1,
             peers: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@
 mod access_log;
 mod admin;
 mod clock;
+mod documents;
 mod event;
 mod front;
 #[cfg(fuzzing)]
@@ -24,6 +25,7 @@ mod view;
 mod watch;
 
 pub use admin::{Admin, Check, Pages};
+pub use documents::{DocumentSettings, key as document_key};
 pub use event::Event;
 pub use front::Front;
 pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};

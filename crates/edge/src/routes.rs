@@ -7,13 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Method;
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::admission::Client;
+use sidelong_policy::documents::Takes;
 use sidelong_policy::health;
 use sidelong_proxy::{Answer, Failure, Outcome, Refusal, Request, Service, Visit};
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
+use crate::documents::{Asked, Documents};
 use crate::gate::{GREEDY_WORD, Gate};
 use crate::metrics::Metrics;
 use crate::settings::EdgeSettings;
@@ -42,6 +46,7 @@ pub(crate) struct Routes {
     /// The thread, by index: what it counts is its own.
     thread: usize,
     table: Arc<Table>,
+    documents: Option<Documents>,
 }
 
 /// What all threads share, and none of them changes.
@@ -66,10 +71,11 @@ impl Routes {
         gate: Option<Arc<Gate>>,
         metrics: Arc<Metrics>,
         log: Option<AccessLog>,
+        documents: impl Fn() -> Option<Documents>,
     ) -> Vec<Self> {
         let table = Arc::new(Table::new(settings, view, gate, metrics, log));
         let threads = 0..settings.threads;
-        threads.map(|thread| Routes { thread, table: Arc::clone(&table) }).collect()
+        threads.map(|thread| Routes { thread, table: Arc::clone(&table), documents: documents() }).collect()
     }
 }
 
@@ -120,12 +126,19 @@ impl Table {
         if servers.len() == 1 { servers.start } else { servers.start + site.index() }
     }
 
-    /// A node, at once or as soon as one is available.
-    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<AtNode<'_>> {
-        let choose = |tried, now| {
-            let node = self.view.choose(site, tried, now)?;
-            Some(AtNode { view: &self.view, node, stage: Stage::Sent, since: now })
-        };
+    /// A node, at once or as soon as one is available: `home`, if that is named and has not much more to do than the others.
+    async fn node_for(
+        &self,
+        site: SiteId,
+        home: Option<NodeId>,
+        tried: Option<NodeId>,
+        now: Time,
+    ) -> Option<AtNode<'_>> {
+        let at = |node, now| AtNode { view: &self.view, node, stage: Stage::Sent, since: now };
+        let choose = |tried, now| Some(at(self.view.choose(site, tried, now)?, now));
+        if let Some(home) = home.filter(|home| self.view.choose_home(site, *home, now)) {
+            return Some(at(home, now));
+        }
         if let Some(at) = choose(tried, now) {
             return Some(at);
         }
@@ -167,6 +180,8 @@ impl Service for Routes {
             begun: clock::now(),
             client,
             site: self.table.site_of(request),
+            documents: self.documents.as_ref(),
+            asked: None,
             at: None,
             tried: None,
             tries: 0,
@@ -253,6 +268,9 @@ pub(crate) struct AtEdge<'a> {
     begun: Time,
     client: SocketAddr,
     site: Option<SiteId>,
+    documents: Option<&'a Documents>,
+    /// The document that it asks for, if a cache may answer.
+    asked: Option<Asked>,
     /// The node where it is.
     at: Option<AtNode<'a>>,
     /// The node where it was before.
@@ -261,6 +279,18 @@ pub(crate) struct AtEdge<'a> {
 }
 
 impl Visit for AtEdge<'_> {
+    async fn find(&mut self, request: &Request) -> Option<Bytes> {
+        let (documents, site, edge) = (self.documents?, self.site?, self.edge);
+        let method = request.method();
+        let fields: Vec<_> = request.fields().collect();
+        let takes = Takes::of(matches!(*method, Method::GET | Method::HEAD), &fields)?;
+        let usable = |node| edge.view.is_usable(node, site, self.begun);
+        let mut asked = documents.asked(&edge.site_names[site.index()], request.target(), usable)?;
+        let found = documents.find(&mut asked, method, &fields, takes).await;
+        self.asked = Some(asked);
+        found
+    }
+
     fn admit(&mut self, _request: &Request) -> Result<(), Answer> {
         let Some(site) = self.site else { return Err(Answer::new(421, MISDIRECTED)) };
         let Some(gate) = &self.edge.gate else { return Ok(()) };
@@ -278,7 +308,8 @@ impl Visit for AtEdge<'_> {
         self.tries += 1;
         let now = if self.tries == 1 { self.begun } else { clock::now() };
         let site = self.site?;
-        self.at = self.edge.node_for(site, self.tried, now).await;
+        let home = self.asked.as_ref().map(|asked| asked.home).filter(|_| self.tries == 1);
+        self.at = self.edge.node_for(site, home, self.tried, now).await;
         self.at.as_ref().map(|at| self.edge.server(at.node, site))
     }
 
@@ -306,16 +337,19 @@ impl Visit for AtEdge<'_> {
         // An informational response is no answer, but a change of protocols is.
         let is_final = status >= 200 || status == 101;
         let now = clock::now();
-        if let Some(at) = &mut self.at {
-            self.edge.view.on_success(at.node);
-            if is_final {
-                match (status, self.site) {
-                    (..400, _) => self.edge.view.answered(at.node, now, now.since(at.since)),
-                    (500.., Some(site)) => self.edge.view.erred(site, at.node, now),
-                    _ => {}
-                }
-                at.enter(Stage::Answered);
+        // Without a node it is an answer from memory, which says nothing about nodes.
+        let Some(at) = &mut self.at else { return };
+        self.edge.view.on_success(at.node);
+        if is_final {
+            if let (Some(documents), Some(asked)) = (self.documents, &mut self.asked) {
+                documents.answered(asked, asked.home == at.node, status);
             }
+            match (status, self.site) {
+                (..400, _) => self.edge.view.answered(at.node, now, now.since(at.since)),
+                (500.., Some(site)) => self.edge.view.erred(site, at.node, now),
+                _ => {}
+            }
+            at.enter(Stage::Answered);
         }
         // A failure may be fast, and says nothing about response times.
         if let (Some(gate), Some(site), 200..400) = (&self.edge.gate, self.site, status) {
@@ -342,6 +376,12 @@ impl Visit for AtEdge<'_> {
     fn end(mut self, request: &Request, outcome: Outcome) {
         self.leave();
         let edge = self.edge;
+        if let (Some(documents), Some(site)) = (self.documents, self.site)
+            && !request.method().is_safe()
+            && (200..400).contains(&outcome.status)
+        {
+            documents.changed(&edge.site_names[site.index()], request.target());
+        }
         let elapsed = clock::now().since(self.begun);
         edge.metrics.answered(self.thread, self.site, outcome.status, elapsed, self.tries);
         if let Some(log) = &edge.log {

@@ -12,6 +12,7 @@ use sidelong_tls::{Certificate, ClientCa, Tls};
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
 use crate::clock;
+use crate::documents::{Documents, Shared};
 use crate::gate::Gate;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
@@ -98,6 +99,7 @@ pub struct Edge {
     settings: EdgeSettings,
     state: Arc<State>,
     metrics: Arc<Metrics>,
+    documents: Option<Arc<Shared>>,
     log: Option<AccessLog>,
     listener: TcpListener,
     is_handed_over: bool,
@@ -118,7 +120,7 @@ impl Edge {
         gate: Option<Arc<Gate>>,
         peers: Option<Arc<Peers>>,
         about: Vec<About>,
-        counts: Vec<Counts>,
+        mut counts: Vec<Counts>,
     ) -> Result<Self, Error> {
         let listen = |address| {
             let edge = || settings.name.clone();
@@ -143,8 +145,11 @@ impl Edge {
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
+        let documents = settings.documents.as_ref().map(|documents| Arc::new(Shared::new(documents)));
+        counts.extend(documents.clone().map(Shared::counts));
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
-        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, is_handed_over, tls, admin })
+        let metrics = Arc::new(metrics);
+        Ok(Edge { settings, state, metrics, documents, log, listener, is_handed_over, tls, admin })
     }
 
     /// The address that clients connect to.
@@ -175,7 +180,10 @@ impl Edge {
         let _admin = admin.map_err(|source| Error::Admin { edge: edge(), source })?;
         let (view, metrics) = (Arc::clone(&self.state.view), Arc::clone(&self.metrics));
         let (gate, log) = (self.state.gate.clone(), self.log.clone());
-        let routes = Routes::for_threads(&self.settings, view, gate, metrics, log);
+        let shared = self.settings.documents.as_ref().zip(self.documents);
+        let documents =
+            || shared.as_ref().map(|(settings, shared)| Documents::new(settings, Arc::clone(shared)));
+        let routes = Routes::for_threads(&self.settings, view, gate, metrics, log, documents);
         let proxy = Proxy {
             listener: self.listener,
             is_handed_over: self.is_handed_over,

@@ -9,6 +9,8 @@ use ipnet::IpNet;
 use sidelong_files::ServerAddress;
 use sidelong_proxy::{Forwarding, Limits};
 
+use crate::documents::DocumentSettings;
+
 /// One edge.
 #[derive(Clone, Debug)]
 pub struct EdgeSettings {
@@ -41,6 +43,8 @@ pub struct EdgeSettings {
     pub sites: Vec<SiteHosts>,
     /// The nodes, in the cluster's order.
     pub nodes: Vec<NodeAddress>,
+    /// The documents that nodes keep, if they do.
+    pub documents: Option<DocumentSettings>,
 }
 
 /// A certificate chain and its key, PEM.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sidelong_layout::{NodeId, NodeShare, NodeState, Ownership, SiteId, Time};
 use sidelong_policy::balance::{AnswerTime, Balance, Candidates, Errors, SCAN_MAX};
 use sidelong_policy::cluster::Traffic;
+use sidelong_policy::documents;
 use sidelong_policy::health::{self, Failure, Health};
 use sidelong_policy::index::{LoadIndex, Reading};
 
@@ -131,21 +132,47 @@ impl View {
             let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns().rotate_left(attempt);
             let chosen = self.balance.choose(&candidates, ticket, random)?;
             let node = candidates.node(chosen);
-            if self.admit(node, now) {
-                let slot = &self.nodes[node.index()];
-                // The node's word is read again after the count is raised: see `View::front`.
-                slot.in_flight.fetch_add(1, Ordering::SeqCst);
-                if !self.serves(node, site) {
-                    self.release(node);
-                    continue;
-                }
-                if slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
-                    slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
-                }
+            if self.enter(node, site, now) {
                 return Some(node);
             }
         }
         None
+    }
+
+    /// Chooses `home` for a request of `site`, and counts the request there as [`View::choose`] does. False if it is not usable, or
+    /// has much more to do than the site's other nodes.
+    pub(crate) fn choose_home(&self, site: SiteId, home: NodeId, now: Time) -> bool {
+        let candidates = self.candidates(site, None, now);
+        let nodes = (0..candidates.len().min(SCAN_MAX)).filter(|candidate| candidates.usable(*candidate));
+        let (nodes, of_all) = nodes.fold((0, 0u32), |(nodes, of_all), candidate| {
+            (nodes + 1, of_all.saturating_add(candidates.in_flight(candidate)))
+        });
+        documents::takes_more(self.in_flight_of_all(home, now), of_all, nodes)
+            && self.is_usable(home, site, now)
+            && self.enter(home, site, now)
+    }
+
+    /// Whether `node` serves `site` and answers, as far as is known.
+    pub(crate) fn is_usable(&self, node: NodeId, site: SiteId, now: Time) -> bool {
+        self.serves(node, site) && self.is_up(node, now)
+    }
+
+    /// Counts a request of `site` at `node`. False if it may not be sent there.
+    fn enter(&self, node: NodeId, site: SiteId, now: Time) -> bool {
+        if !self.admit(node, now) {
+            return false;
+        }
+        let slot = &self.nodes[node.index()];
+        // The node's word is read again after the count is raised: see `View::front`.
+        slot.in_flight.fetch_add(1, Ordering::SeqCst);
+        if !self.serves(node, site) {
+            self.release(node);
+            return false;
+        }
+        if slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
+            slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
+        }
+        true
     }
 
     /// The nodes of `site` for a request that has been at `tried`.
@@ -576,7 +603,7 @@ impl Candidates for SiteView<'_> {
 
     fn usable(&self, candidate: usize) -> bool {
         let node = self.node(candidate);
-        self.tried != Some(node) && self.view.serves(node, self.site) && self.view.is_up(node, self.now)
+        self.tried != Some(node) && self.view.is_usable(node, self.site, self.now)
     }
 }
 

@@ -222,7 +222,25 @@ impl CacheItem {
     }
 }
 
+/// What a document begins with, in the value of its item. The lines of its head follow, then its content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct CacheDocument {
+    /// When it was last known to be current, in nanoseconds of the machine's monotonic clock.
+    pub checked_ns: u64,
+    /// For how long from then on it may be answered with, in nanoseconds.
+    pub fresh_ns: u64,
+    /// Bytes of its head.
+    pub head_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Bytes of a [`CacheDocument`].
+pub const CACHE_DOCUMENT_BYTES: usize = size_of::<CacheDocument>();
+
 const _: () = {
+    assert!(CACHE_DOCUMENT_BYTES == 24);
     assert!(size_of::<CacheLife>() == LINE_BYTES && CACHE_ITEM_BYTES == 32);
     let map = CacheMap::new(64 << 20, 3);
     assert!(map.items().is_multiple_of(LINE_BYTES) && map.reads(2) == 128 + 2 * (64 + 8 * 4096));

@@ -23,7 +23,8 @@ mod word;
 mod workers;
 
 pub use cache::{
-    CACHE_BUCKET, CACHE_ITEM_BYTES, CACHE_READS, CACHE_UNIT, CacheEntry, CacheItem, CacheLife, CacheMap,
+    CACHE_BUCKET, CACHE_DOCUMENT_BYTES, CACHE_ITEM_BYTES, CACHE_READS, CACHE_UNIT, CacheDocument, CacheEntry,
+    CacheItem, CacheLife, CacheMap,
 };
 pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
 pub use choice::{ChoiceMap, EncodedAddress};

@@ -8,6 +8,7 @@
 //! | [`cluster`] | nothing: what a scan shows of nodes and sites |
 //! | [`balance`] | which node of a site gets a request |
 //! | [`cache`] | what stays in memory, and whose memory is read |
+//! | [`documents`] | which documents stay there, and what their readers are answered |
 //! | [`health`] | which node gets none, because its connections fail |
 //! | [`pace`] | nothing: how fast a node is, compared with its site |
 //! | [`reconfigure`] | which node moves to another site |
@@ -26,6 +27,7 @@ pub mod balance;
 pub mod brain;
 pub mod cache;
 pub mod cluster;
+pub mod documents;
 pub mod health;
 pub mod index;
 pub mod pace;

@@ -16,6 +16,7 @@ use crate::pump::{Downstream, Pump, Replay, Trouble};
 use crate::request::{Request, Version};
 use crate::response::Response;
 use crate::service::{Failure, Outcome, Refusal, Service, Visit};
+use crate::stored::Stored;
 use crate::worker::{Client, Worker};
 
 /// Most bytes of a body that are read after an early answer, to keep the connection over HTTP/1. With more it is closed.
@@ -88,8 +89,19 @@ async fn forward<S: Service, D: Answerable>(
     if request.body_bytes().is_some_and(|bytes| bytes > limits.body_bytes_max) {
         return Err(Answer::BODY_TOO_LARGE);
     }
-    visit.admit(request)?;
     let mut replay = Replay::default();
+    if !request.has_body()
+        && !request.upgrades
+        && let Some(answer) = visit.find(request).await
+    {
+        let mut stored = Stored::new(answer);
+        let pump = Pump::new(client, &mut stored, request, response, visit, limits, &mut replay);
+        let ended = pump.run(from, alarm).await;
+        outcome.bytes = ended.sent;
+        outcome.status = if ended.has_begun { response.status } else { 0 };
+        return Ok(if ended.trouble.is_none() { Left::Clean } else { Left::Broken });
+    }
+    visit.admit(request)?;
     for retries_left in (0..=limits.retries).rev() {
         let server = visit.choose().await.ok_or(Answer::NO_SERVER)?;
         let mut connection = match worker.pool.connection(server, request).await {

@@ -32,6 +32,7 @@ mod response;
 mod server;
 mod service;
 mod spare;
+mod stored;
 mod trust;
 mod upstream;
 mod websocket;

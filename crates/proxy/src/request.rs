@@ -103,6 +103,11 @@ impl Request {
         str::from_utf8(self.fields.get(self.host)).unwrap_or_default()
     }
 
+    /// Its fields, in their order.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (field.name, field.value))
+    }
+
     /// The version of HTTP that the client speaks.
     pub fn version(&self) -> Version {
         self.version

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::answer::Answer;
 use crate::request::Request;
 
@@ -27,6 +29,10 @@ pub trait Service: Send + 'static {
 
 /// One request, in the order of the calls that it gets.
 pub trait Visit {
+    /// The whole answer to a request without a body, as a server over HTTP/1 would send it, if the service has one: at once or after a
+    /// wait, which the service bounds. It is given whether or not the request would be admitted.
+    fn find(&mut self, request: &Request) -> impl Future<Output = Option<Bytes>>;
+
     /// Whether it is forwarded.
     ///
     /// # Errors

@@ -126,6 +126,14 @@ fn renew(tls: Tls) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A secret of the hash of keys.
+pub(crate) fn seed() -> Result<[u64; 2], Failure> {
+    let mut secret = [0; 16];
+    getrandom(&mut secret, GetRandomFlags::empty())?;
+    let (halves, _) = secret.as_chunks::<8>();
+    Ok([u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])])
+}
+
 /// Where clients connect.
 enum Place {
     Tcp(Vec<SocketAddr>),
@@ -293,15 +301,12 @@ impl Setup {
     }
 
     fn settings(&self) -> Result<Settings, Failure> {
-        let mut secret = [0; 16];
-        getrandom(&mut secret, GetRandomFlags::empty())?;
-        let (halves, _) = secret.as_chunks::<8>();
         Ok(Settings {
             memory_bytes: self.memory_mib * MIB,
             item_bytes_max: self.item_bytes_max,
             eviction: self.eviction,
             evicts: self.evicts,
-            seed: [u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])],
+            seed: seed()?,
         })
     }
 

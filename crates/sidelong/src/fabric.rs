@@ -246,7 +246,11 @@ fn identity(cluster: &Cluster) -> u64 {
     {
         text += &format!("\n{kind} {names:?}");
     }
-    let config::Caching { eviction, item_bytes_max, fresh: _, peers } = &cluster.cache;
+    let config::Caching { eviction, item_bytes_max, documents, document_memory_mb, peers, .. } =
+        &cluster.cache;
+    if *documents {
+        text += &format!("\ndocuments {document_memory_mb}");
+    }
     if !peers.is_empty() {
         // A key's home follows from the peers and their order, and what is where in their memory from its size.
         let peers: Vec<_> = peers.iter().map(|peer| (&peer.name, peer.memory_mb)).collect();

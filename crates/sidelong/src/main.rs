@@ -10,6 +10,7 @@ mod cgroup;
 mod changer;
 mod cli;
 mod deadline;
+mod documents;
 mod edge;
 mod event;
 mod fabric;

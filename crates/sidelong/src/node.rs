@@ -24,6 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cgroup;
 use crate::changer::Changer;
 use crate::cli::PartArgs;
+use crate::documents;
 use crate::edge::watch_for_node;
 use crate::event::Event;
 use crate::fabric::Offering;
@@ -75,6 +76,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let _held = parent::hold(args, &parts.run)?;
     let offer = parts.fabric.offer(node.fabric_listen)?;
     let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
+    let documents = documents::Kept::offer(&parts, node, &offer.host)?;
     server.judge(&parts.cluster, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node, server: &server, scope: scopes.sampled };
     let _kept = match record {
@@ -84,8 +86,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let changer = Changer::start(&parts, node, memory.words.clone(), memory.load.clone())?;
     let _admin = match admin {
         Some(listener) => {
-            let changes = changer.as_ref().map(Changer::counts);
-            Some(Admin::start(listener, pages(&parts, choice, &offer, &memory, &make, changes)?)?)
+            let counts = changer.as_ref().map(Changer::counts);
+            let counts = counts.into_iter().chain(documents.as_ref().map(documents::Kept::counts)).collect();
+            Some(Admin::start(listener, pages(&parts, choice, &offer, &memory, &make, counts)?)?)
         }
         None => None,
     };
@@ -107,7 +110,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     };
 
     let gauges = server.gauges();
-    let served = server.run(origin_config(node, index), ending);
+    let origin =
+        OriginConfig { documents: documents.map(documents::Kept::into_origin), ..origin_config(node, index) };
+    let served = server.run(origin, ending);
     if let Some(requests @ 1..) = gauges.map(|gauges| gauges.misdirected_total.load(Ordering::Relaxed)) {
         let event = Event::Misdirected { requests };
         event.log();
@@ -448,7 +453,7 @@ fn pages(
     offer: &Offering,
     memory: &Memory,
     make: &Make<'_>,
-    changes: Option<Counts>,
+    more: Vec<Counts>,
 ) -> Result<Pages, Failure> {
     let origin = make.gauge();
     let mut own = OwnReader::new(memory.load.clone(), parts::foreign(make.node));
@@ -464,7 +469,7 @@ fn pages(
         };
         (record, origin.as_ref().map(|origin| origin()))
     };
-    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).chain(changes).collect();
+    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).chain(more).collect();
     let metrics = NodeMetrics::new(parts.about(choice), counts, parts.cluster.load.stale, Box::new(read));
     Ok(Pages {
         metrics: Box::new(move || metrics.encode()),

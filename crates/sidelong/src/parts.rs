@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
-    About, EdgeSettings, Forwarding, GangliaSettings, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads,
-    SiteHosts, Tls, View,
+    About, DocumentSettings, EdgeSettings, Forwarding, GangliaSettings, Gatekeeper, Limits, Loads,
+    NodeAddress, ReadLoads, SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
@@ -468,6 +468,17 @@ impl Parts {
         self.fabric.is_of_one_machine() || front.fabric_listen.is_some()
     }
 
+    /// The name of the region in which a node keeps documents, if it does.
+    pub(crate) fn documents_region(&self, node: &config::Node) -> Option<String> {
+        let keeps = self.cluster.cache.documents && node.root.is_some() && !node.is_foreign;
+        keeps.then(|| format!("{}.documents", node.name))
+    }
+
+    /// Bytes of such a region.
+    pub(crate) fn document_bytes(&self) -> usize {
+        (self.cluster.cache.document_memory_mb as usize) << 20
+    }
+
     pub(crate) fn edge_settings(&self, edge: usize) -> EdgeSettings {
         let limits = &self.cluster.limits;
         let edge = &self.cluster.edges[edge];
@@ -516,6 +527,12 @@ impl Parts {
                     http2: node.http2,
                 })
                 .collect(),
+            documents: self.cluster.cache.documents.then(|| DocumentSettings {
+                regions: self.cluster.nodes.iter().map(|node| self.documents_region(node)).collect(),
+                memory_bytes: self.document_bytes(),
+                directory: self.fabric.directory(),
+                cluster: self.fabric.identity(),
+            }),
         }
     }
 }

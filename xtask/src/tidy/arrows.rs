@@ -23,11 +23,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("load", &["files", "layout", "fabric", "state"]),
     ("reconfig", &["layout", "fabric", "state", "policy"]),
     ("proxy", &["files", "tls"]),
-    ("edge", &["files", "layout", "fabric", "state", "policy", "load", "reconfig", "proxy", "tls"]),
+    ("edge", &["cache", "files", "layout", "fabric", "state", "policy", "load", "reconfig", "proxy", "tls"]),
     ("trace", &["files"]),
     ("figure", &[]),
     ("sim", &["files", "layout", "fabric", "state", "policy", "config", "reconfig", "trace", "figure"]),
-    ("workload", &["trace"]),
+    ("workload", &["policy", "trace"]),
     ("lab", &["config", "fabric", "trace", "workload", "figure"]),
     (
         "sidelong",

@@ -11,6 +11,8 @@ use crate::words::Fabric;
 const MIB: u64 = 1 << 20;
 /// Memory of a cache, in MiB: what the cache itself takes.
 const MEMORY_MB: (u32, u32) = (8, 65_536);
+/// The longest time for which a document is fresh, in seconds: a year, as for Cache-Control in general.
+const DOCUMENT_MAX_AGE_S_MAX: u32 = 31_536_000;
 /// The largest item, in bytes: the range of memcached's `-I`.
 const ITEM_BYTES: (u64, u64) = (1 << 10, 1 << 30);
 
@@ -45,6 +47,8 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
             (found, "at least twice the largest item".into())
         })?;
     }
+    within(section, "document_memory_mb", cache.document_memory_mb, MEMORY_MB.0, MEMORY_MB.1)?;
+    within(section, "document_max_age_s", cache.document_max_age_s, 1, DOCUMENT_MAX_AGE_S_MAX)?;
     let has_secret = file.cluster.secret.is_some() || file.cluster.secret_file.is_some();
     let fabric = file.cluster.fabric;
     let is_known = has_secret || matches!(fabric, Fabric::Auto | Fabric::Shm);
@@ -53,6 +57,18 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
         (found, "\"shm\" for caches of one machine, or a secret for those of several".into())
     })?;
     let reads_memory = !has_secret || fabric == Fabric::Shm;
+    let documents = section.key("documents");
+    expect(!cache.documents || !has_secret && is_known, documents, || {
+        let found = format!("documents is true, with fabric \"{fabric}\"");
+        (
+            found + if has_secret { " and a secret" } else { "" },
+            "nodes and edges of one machine, with \"shm\"".into(),
+        )
+    })?;
+    let has_files = file.nodes.iter().any(|node| node.root.is_some() && !node.is_foreign());
+    expect(!cache.documents || has_files, documents, || {
+        ("documents is true, and no [[node]] has root".into(), "a node that serves files".into())
+    })?;
     expect(count == 0 || cache.fresh.is_zero() || !reads_memory, section.key("fresh_ms"), || {
         let found = format!("fresh_ms is {} in a cluster on one machine", ms(cache.fresh));
         (found, "0: a cache there reads the others' memory, and a copy would be no faster".into())

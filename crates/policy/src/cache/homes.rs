@@ -31,8 +31,14 @@ impl Homes {
     /// If there are none.
     #[inline]
     pub fn of(&self, hash: u64) -> usize {
+        self.among(hash, |_| true).expect("a cluster has caches")
+    }
+
+    /// The same, if only those caches count of which `may` is true. `None` if it is of none.
+    #[inline]
+    pub fn among(&self, hash: u64, may: impl Fn(usize) -> bool) -> Option<usize> {
         let scores = self.names.iter().map(|name| mixed(hash ^ name)).enumerate();
-        scores.max_by_key(|(_, score)| *score).expect("a cluster has caches").0
+        Some(scores.filter(|(number, _)| may(*number)).max_by_key(|(_, score)| *score)?.0)
     }
 }
 
@@ -59,6 +65,16 @@ mod tests {
         let mut counts = [0; 3];
         hashes().for_each(|hash| counts[homes.of(hash)] += 1);
         assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn an_object_of_a_cache_that_does_not_count_goes_to_the_next_best() {
+        let (all, two) = (Homes::new(["c1", "c2", "c3"]), Homes::new(["c1", "c3"]));
+        for hash in hashes() {
+            let found = all.among(hash, |number| number != 1);
+            assert_eq!(found, Some([0, 2][two.of(hash)]));
+        }
+        assert_eq!(all.among(0, |_| false), None);
     }
 
     #[test]

@@ -195,8 +195,9 @@ pub(super) struct Rate {
 impl Rate {
     /// Counts reads; returns whether too many of the sample failed, which starts another sample.
     pub(super) fn is_over(&mut self, reads: u32, failures: u32, sample: u32, threshold: f64) -> bool {
-        self.reads += reads;
-        self.failures += failures;
+        // Other nodes say how many.
+        self.reads = self.reads.saturating_add(reads);
+        self.failures = self.failures.saturating_add(failures);
         if self.reads < sample {
             return false;
         }

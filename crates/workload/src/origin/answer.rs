@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER};
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -81,18 +82,26 @@ impl Origin {
     async fn served(&self, pulse: &Arc<Pulse>, request: Request<Incoming>) -> Response<ContentBody> {
         self.gauges.arrived(request.headers().get(HOST));
         let wants_body = request.method() != Method::HEAD;
-        let response = match self.obtain(pulse, request).await {
+        let (head, body) = request.into_parts();
+        let response = match self.obtain(pulse, &head, body).await {
             Ok(content) => {
                 self.gauges.served_total.fetch_add(1, Relaxed);
                 if wants_body {
                     self.gauges.sent_bytes_total.fetch_add(content.bytes(), Relaxed);
                 }
-                let content_type = HeaderValue::from_static(content.content_type);
                 // For HEAD hyper omits the body and keeps its size.
-                let mut response =
-                    self.response(StatusCode::OK).map(|_| content.into_body(Arc::clone(pulse)));
-                response.headers_mut().insert(CONTENT_TYPE, content_type);
-                response
+                let (response, pulse) = (self.response(StatusCode::OK), Arc::clone(pulse));
+                match (&self.config.documents, content.state.clone()) {
+                    (Some(documents), Some(state)) => {
+                        documents.answer(&head, content, &state, response, pulse)
+                    }
+                    _ => {
+                        let content_type = HeaderValue::from_static(content.content_type);
+                        let mut response = response.map(|_| content.into_body(pulse));
+                        response.headers_mut().insert(CONTENT_TYPE, content_type);
+                        response
+                    }
+                }
             }
             Err(refusal) => self.refuse(&refusal),
         };
@@ -102,15 +111,19 @@ impl Origin {
     }
 
     /// What a request asks for, after a worker has spent its time on it.
-    async fn obtain(&self, pulse: &Pulse, request: Request<Incoming>) -> Result<Content, Refusal> {
-        let (head, body) = request.into_parts();
+    async fn obtain(&self, pulse: &Pulse, head: &Parts, body: Incoming) -> Result<Content, Refusal> {
         if !matches!(head.method, Method::GET | Method::HEAD | Method::POST) {
             return Err(Refusal::Method);
         }
         if !body.is_end_stream() {
             self.read(pulse, body).await?;
         }
-        let content = self.content(head.uri.path()).await.map_err(Refusal::Absent)?;
+        let found = self.content(head.uri.path()).await;
+        if let Some(documents) = &self.config.documents {
+            // Before a worker is waited for: others need not wait.
+            documents.tell(head, &found, self.name.as_ref());
+        }
+        let content = found.map_err(Refusal::Absent)?;
         if let Some(workers) = &self.workers {
             let sent_bytes = if head.method == Method::HEAD { 0 } else { content.bytes() };
             let turn = workers.take(&self.gauges, sent_bytes).map_err(Refusal::Busy)?;

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 
+use super::documents::Documents;
+
 /// Smallest bound on a request head that hyper accepts, in bytes.
 const HEAD_BYTES_MIN: usize = 8192;
 
@@ -59,15 +61,17 @@ pub struct OriginConfig {
     pub synthetic_bytes_max: u64,
     /// Size of a file that is served, in bytes; a larger one is answered 403.
     pub file_bytes_max: u64,
-    /// Memory that files are kept in, in bytes. Files that no longer fit are read for each request.
+    /// Memory that files are kept in, in bytes. Files that no longer fit, and those that may change, are read for each request.
     pub cache_bytes_max: u64,
     /// A connection on which nothing happens is closed after this time at least, and twice this time at most. A day
     /// at most.
     pub idle_max: Duration,
     /// Time that requests in flight are given to finish after shutdown.
     pub drain_max: Duration,
-    /// Directory of the files to serve. They must not change while the origin runs.
+    /// Directory of the files to serve. Without `documents` they must not change while the origin runs.
     pub root: Option<PathBuf>,
+    /// How files are served that may change.
+    pub documents: Option<Documents>,
     /// The answer to every path but `/healthz`, for measuring a proxy in front of the origin.
     pub body: Option<Bytes>,
 }
@@ -90,6 +94,7 @@ impl Default for OriginConfig {
             idle_max: Duration::from_secs(60),
             drain_max: Duration::from_secs(10),
             root: None,
+            documents: None,
             body: None,
         }
     }

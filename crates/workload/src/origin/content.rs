@@ -1,6 +1,7 @@
 //! Response bodies: a chunk, repeated up to the promised length.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::crowd::Pulse;
+use super::documents::State;
 
 /// Size of the buffer that synthetic bodies are cut from, in bytes: what one frame carries.
 const PATTERN_BYTES: usize = 64 << 10;
@@ -23,17 +25,30 @@ pub(super) struct Content {
     chunk: Bytes,
     bytes: u64,
     pub(super) content_type: &'static str,
+    /// What the file was that it is of, if that may change.
+    pub(super) state: Option<State>,
 }
 
 impl Content {
     /// `chunk`, once.
     pub(super) fn whole(chunk: Bytes, content_type: &'static str) -> Self {
-        Content { bytes: chunk.len() as u64, chunk, content_type }
+        Content { bytes: chunk.len() as u64, chunk, content_type, state: None }
     }
 
     /// `bytes` bytes of no meaning.
     pub(super) fn synthetic(bytes: u64) -> Self {
-        Content { chunk: PATTERN.clone(), bytes, content_type: "application/octet-stream" }
+        Content { chunk: PATTERN.clone(), bytes, content_type: "application/octet-stream", state: None }
+    }
+
+    /// Its bytes, if it is not synthetic.
+    pub(super) fn as_whole(&self) -> Option<&[u8]> {
+        (self.bytes == self.chunk.len() as u64).then_some(&self.chunk)
+    }
+
+    /// Some of the bytes of a whole one.
+    pub(super) fn part(self, bytes: Range<u64>) -> Self {
+        let chunk = self.chunk.slice(bytes.start as usize..bytes.end as usize);
+        Content { bytes: bytes.end - bytes.start, chunk, ..self }
     }
 
     /// Size of the body in bytes.

@@ -13,10 +13,14 @@ use bytes::Bytes;
 use super::config::{OriginConfig, OriginError};
 use super::content::Content;
 use super::crowd::is_shortage;
+use super::documents::{self, State};
 
 /// Memory of a kept file beside its bytes, for its path and its table entry. An upper estimate in bytes, which also
 /// bounds the number of files.
 const ENTRY_BYTES: u64 = 512;
+
+/// How often a file is read that changes meanwhile.
+const READ_TRIES: u32 = 3;
 
 /// Why a path is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ struct Inner {
     file_bytes_max: u64,
     cache_bytes_max: u64,
     cache: Mutex<Cache>,
+    /// Whether files may change.
+    may_change: bool,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +70,7 @@ impl Files {
             file_bytes_max: config.file_bytes_max,
             cache_bytes_max: config.cache_bytes_max,
             cache: Mutex::default(),
+            may_change: config.documents.is_some(),
         };
         Ok(Some(Files { inner: Arc::new(inner) }))
     }
@@ -98,16 +105,36 @@ impl Inner {
         if metadata.len() > self.file_bytes_max {
             return Err(Absent::TooLarge);
         }
+        let mut tries = 0;
+        loop {
+            let (bytes, state) = self.read_once(&path).map_err(absent)?;
+            if bytes.len() as u64 > self.file_bytes_max {
+                return Err(Absent::TooLarge);
+            }
+            tries += 1;
+            if self.may_change && !state.is_whole() && tries < READ_TRIES {
+                continue;
+            }
+            let mut content = Content::whole(Bytes::from(bytes), content_type(&path));
+            if self.may_change {
+                content.state = Some(state);
+            } else {
+                self.keep(relative, &content);
+            }
+            return Ok(content);
+        }
+    }
+
+    fn read_once(&self, path: &Path) -> io::Result<(Vec<u8>, State)> {
+        let checked_ns = documents::now_ns();
+        let mut file = File::open(path)?;
+        let before = file.metadata()?;
         let mut bytes = Vec::new();
         // One byte more than allowed, as the file may have grown since.
         let bytes_max = self.file_bytes_max.saturating_add(1);
-        let read = File::open(&path).and_then(|file| file.take(bytes_max).read_to_end(&mut bytes));
-        if read.map_err(absent)? as u64 > self.file_bytes_max {
-            return Err(Absent::TooLarge);
-        }
-        let content = Content::whole(Bytes::from(bytes), content_type(&path));
-        self.keep(relative, &content);
-        Ok(content)
+        (&mut file).take(bytes_max).read_to_end(&mut bytes)?;
+        let state = State::of(checked_ns, &before, &file.metadata()?, bytes.len());
+        Ok((bytes, state))
     }
 
     /// Kept in order of arrival: traces use a fixed set of files, and eviction would only add noise.

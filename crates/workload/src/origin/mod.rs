@@ -9,6 +9,8 @@
 //! | `/o/<id>/<bytes>` | a body of that many bytes |
 //! | anything else | the file under [`OriginConfig::root`], or 404 |
 //!
+//! Where [`OriginConfig::documents`] is set, files may change, and are answered with validators: conditions and ranges apply.
+//!
 //! Where [`OriginConfig::body`] is set, it is the answer to every path but `/healthz`.
 //!
 //! The *rate* of a saturated origin is exact, as its workers are free when the book says so. Each single *response* is up
@@ -21,12 +23,14 @@ mod burn;
 mod config;
 mod content;
 mod crowd;
+mod documents;
 mod files;
 mod gauges;
 mod serve;
 mod workers;
 
 pub use config::{OriginConfig, OriginError, ServiceTime};
+pub use documents::{Current, Documents, Told};
 pub use gauges::OriginGauges;
 pub use serve::{Drained, serve};
 

@@ -1,0 +1,294 @@
+//! Documents in the memory of the node that serves them, where others read them.
+//!
+//! A document is an item whose value says when it was last known to be current and for how long it is fresh, then the lines of its
+//! head, then its content. Who reads it judges by the machine's clock, which all its processes share: whatever happens to the
+//! node, nobody answers with a document after its time. Which documents are kept, and what is answered with them, is decided by
+//! `policy`'s `documents`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sidelong_fabric::{Access, Batch, Directory, Initiator, LinkId, OP_BYTES_MAX, OpError, OwnedRegion};
+use sidelong_layout::{CACHE_DOCUMENT_BYTES, CACHE_ITEM_BYTES, CacheDocument, CacheMap, RegionKind};
+use sidelong_policy::cache::store::Eviction;
+
+use crate::cache::{Cache, KEY_BYTES_MAX, Settings, Usage};
+use crate::neighbours::{self, Found, Reader};
+
+/// The longest wait for a link to a node's memory, which is a file of this machine.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Time between two attempts to link to a node's memory.
+const LINK_EVERY_NS: u64 = 100_000_000;
+/// The largest document, with its key and head: a copy of it takes less than a millisecond of a thread that serves others, too.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(DOCUMENT_BYTES_MAX <= OP_BYTES_MAX);
+
+/// A document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Document<'a> {
+    /// When it was last known to be current, in nanoseconds of the machine's monotonic clock.
+    pub checked_ns: u64,
+    /// For how long from then on it is fresh.
+    pub fresh: Duration,
+    /// The fields that it is answered with, as lines of HTTP/1.
+    pub head: &'a [u8],
+    /// Its content.
+    pub body: &'a [u8],
+}
+
+impl<'a> Document<'a> {
+    /// How old it is.
+    pub fn age(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns.saturating_sub(self.checked_ns))
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let lines = self.head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
+        lines.filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii_start()))
+        })
+    }
+
+    /// The document in the value of an item, whoever wrote that.
+    fn within(value: &'a [u8]) -> Option<Self> {
+        let (states, rest) = value.split_at_checked(CACHE_DOCUMENT_BYTES)?;
+        let states: CacheDocument = bytemuck::pod_read_unaligned(states);
+        let (head, body) = rest.split_at_checked(states.head_bytes as usize)?;
+        let fresh = Duration::from_nanos(states.fresh_ns);
+        Some(Document { checked_ns: states.checked_ns, fresh, head, body })
+    }
+
+    fn value(&self) -> Vec<u8> {
+        let fresh_ns = self.fresh.as_nanos().try_into().unwrap_or(u64::MAX);
+        let (checked_ns, head_bytes) = (self.checked_ns, self.head.len() as u32);
+        let states = CacheDocument { checked_ns, fresh_ns, head_bytes, reserved: 0 };
+        [bytemuck::bytes_of(&states), self.head, self.body].concat()
+    }
+}
+
+/// The documents that a node keeps.
+#[derive(Debug)]
+pub struct Documents {
+    cache: Cache,
+    began_ns: u64,
+}
+
+impl Documents {
+    /// What is where in the region of a node that keeps documents in so many bytes, tables included.
+    pub const fn map(memory_bytes: usize) -> CacheMap {
+        CacheMap::new(memory_bytes, 1)
+    }
+
+    /// None yet. They are kept in `region`, which has the map of `memory_bytes`; keys are hashed with the secret `seed`.
+    ///
+    /// # Panics
+    /// If the region has another length, or the memory is out of a cache's range.
+    pub fn offered(region: OwnedRegion, memory_bytes: usize, seed: [u64; 2]) -> Self {
+        let settings = Settings {
+            memory_bytes,
+            item_bytes_max: DOCUMENT_BYTES_MAX.min(memory_bytes / 2),
+            eviction: Eviction::Sieve,
+            evicts: true,
+            seed,
+        };
+        // Its first second is 1.
+        let began_ns = neighbours::now_ns().saturating_sub(1_000_000_000);
+        let cache = Cache::offered(settings, region, Documents::map(memory_bytes), began_ns);
+        Documents { cache, began_ns }
+    }
+
+    /// Keeps a document in place of what its key had. One that is too large is not kept.
+    pub fn keep(&mut self, key: &[u8], document: &Document<'_>) {
+        let now = self.now();
+        let bytes = CACHE_DOCUMENT_BYTES + document.head.len() + document.body.len();
+        // To keep it again counts as a use, so that one that is asked for stays: its readers ask anew when it is no longer fresh, and
+        // the node hears of no other read.
+        let is_kept = is_key(key)
+            && self.cache.fits(key.len(), bytes)
+            && self.cache.put(key, &document.value(), 0, 0, None, now).is_ok();
+        if !is_kept {
+            self.forget(key);
+        }
+    }
+
+    /// There is no such document any more, or none that may be kept.
+    pub fn forget(&mut self, key: &[u8]) {
+        let now = self.now();
+        if is_key(key) {
+            self.cache.remove(key, now);
+        }
+    }
+
+    /// What is kept.
+    pub fn usage(&self) -> Usage {
+        self.cache.usage()
+    }
+
+    fn now(&self) -> u32 {
+        neighbours::second(self.began_ns, neighbours::now_ns())
+    }
+}
+
+fn is_key(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+/// A node whose documents are read.
+struct Home {
+    region: String,
+    link: Option<LinkId>,
+    /// When it is linked to at the earliest, if it is not.
+    link_at_ns: u64,
+    hasher: siphasher::sip::SipHasher13,
+}
+
+/// The documents of nodes, as others read them.
+pub struct DocumentReader {
+    homes: Vec<Home>,
+    map: CacheMap,
+    directory: Arc<dyn Directory>,
+    initiator: Initiator,
+    batch: Batch,
+}
+
+impl DocumentReader {
+    /// Of the nodes with these regions, each with the map of `memory_bytes`, in a cluster whose parts have `cluster` alike.
+    pub fn new(
+        regions: impl IntoIterator<Item = String>,
+        memory_bytes: usize,
+        directory: Arc<dyn Directory>,
+        cluster: u64,
+    ) -> Self {
+        let home = |region| Home { region, link: None, link_at_ns: 0, hasher: crate::cache::hasher([0, 0]) };
+        DocumentReader {
+            homes: regions.into_iter().map(home).collect(),
+            map: Documents::map(memory_bytes),
+            directory,
+            initiator: Initiator::new().of_cluster(cluster),
+            batch: Batch::new(),
+        }
+    }
+
+    /// The document of a key at a node, by number, whether it is fresh or not. `None` also if the node's memory cannot be read.
+    pub fn find(&mut self, home: usize, key: &[u8]) -> Option<Document<'_>> {
+        if !is_key(key) {
+            return None;
+        }
+        let (link, hash) = self.link(home, key)?;
+        let mut reader =
+            Reader { initiator: &mut self.initiator, batch: &mut self.batch, link, map: self.map, key, hash };
+        let sound = match reader.read() {
+            Ok(Some(Found::Sound(sound))) => sound,
+            Ok(_) | Err(OpError::Timeout) => return None,
+            Err(error) => {
+                tracing::debug!(region = self.homes[home].region, %error, "documents were not read");
+                self.initiator.close(link);
+                self.homes[home].link = None;
+                return None;
+            }
+        };
+        let bytes = self.batch.bytes(sound.op).ok()?;
+        Document::within(bytes.get(CACHE_ITEM_BYTES + key.len()..sound.item.len())?)
+    }
+
+    /// The link to a node's memory, and the hash of a key there.
+    fn link(&mut self, home: usize, key: &[u8]) -> Option<(LinkId, u64)> {
+        let home = &mut self.homes[home];
+        if home.link.is_none() {
+            let now_ns = neighbours::now_ns();
+            if now_ns < home.link_at_ns {
+                return None;
+            }
+            home.link_at_ns = now_ns + LINK_EVERY_NS;
+            let found =
+                self.directory.find(&home.region, RegionKind::Cache, self.map.len(), Access::ReadOnly);
+            let linked = found.and_then(|key| self.initiator.connect(&key, PATIENCE));
+            let link =
+                linked.inspect_err(|error| tracing::debug!(%error, "no link to a node's documents")).ok()?;
+            match neighbours::life(&mut self.initiator, &mut self.batch, link, self.map) {
+                Some(life) => (home.link, home.hasher) = (Some(link), crate::cache::hasher(life.seed)),
+                None => self.initiator.close(link),
+            }
+        }
+        Some((home.link?, neighbours::hash(home.hasher, key)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelong_fabric::shm::ShmHost;
+    use sidelong_fabric::{Host, RegionSpec, RunDirectory};
+
+    use super::*;
+
+    const MEMORY_BYTES: usize = 8 << 20;
+
+    fn documents(run: &RunDirectory) -> Documents {
+        let (name, kind, len) = ("n1.documents", RegionKind::Cache, Documents::map(MEMORY_BYTES).len());
+        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, cluster: 7, incarnation: 1 };
+        let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec).unwrap();
+        Documents::offered(region, MEMORY_BYTES, [3, 4])
+    }
+
+    fn reader(run: &RunDirectory) -> DocumentReader {
+        DocumentReader::new(["n1.documents".to_owned()], MEMORY_BYTES, Arc::new(run.clone()), 7)
+    }
+
+    const PAGE: Document<'_> = Document {
+        checked_ns: 5,
+        fresh: Duration::from_secs(1),
+        head: b"etag: \"a\"\r\ncontent-type: text/html; charset=utf-8\r\n",
+        body: b"<html>",
+    };
+
+    #[test]
+    fn a_document_is_read_as_it_was_kept_until_it_is_forgotten_replaced_or_its_node_begins_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path().join("run")).unwrap();
+        let mut reader = reader(&run);
+        assert_eq!(reader.find(0, b"www /a"), None, "there is no node");
+        let mut own = documents(&run);
+        reader.homes[0].link_at_ns = 0;
+        own.keep(b"www /a", &PAGE);
+        let found = reader.find(0, b"www /a").unwrap();
+        assert_eq!(found, PAGE);
+        let fields: Vec<_> = found.fields().collect();
+        assert_eq!(fields, [(&b"etag"[..], &b"\"a\""[..]), (b"content-type", b"text/html; charset=utf-8")]);
+        assert_eq!(reader.find(0, b"www /b"), None);
+        own.keep(b"www /a", &Document { body: b"", ..PAGE });
+        assert_eq!(reader.find(0, b"www /a").unwrap().body, b"");
+        own.forget(b"www /a");
+        assert_eq!(reader.find(0, b"www /a"), None);
+        own.keep(b"www /a", &PAGE);
+        drop(own);
+        let mut anew = documents(&run);
+        assert_eq!(reader.find(0, b"www /a"), None, "it comes back empty");
+        reader.homes[0].link_at_ns = 0;
+        anew.keep(b"www /a", &PAGE);
+        assert_eq!(reader.find(0, b"www /a"), Some(PAGE));
+    }
+
+    #[test]
+    fn what_is_too_large_takes_what_was_there_before_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path().join("run")).unwrap();
+        let (mut own, mut reader) = (documents(&run), reader(&run));
+        own.keep(b"k", &PAGE);
+        own.keep(b"k", &Document { body: &vec![0; DOCUMENT_BYTES_MAX], ..PAGE });
+        assert_eq!(reader.find(0, b"k"), None);
+        let long = [b'k'; KEY_BYTES_MAX + 1];
+        own.keep(&long, &PAGE);
+        assert_eq!(reader.find(0, &long), None);
+    }
+
+    #[test]
+    fn a_value_that_is_no_document_is_none() {
+        let value = PAGE.value();
+        assert_eq!(Document::within(&value), Some(PAGE));
+        for len in 0..CACHE_DOCUMENT_BYTES + PAGE.head.len() {
+            assert_eq!(Document::within(&value[..len]), None, "{len} bytes");
+        }
+    }
+}
