@@ -46,6 +46,14 @@ impl System {
         }
     }
 
+    /// The paper's front end chooses by the last scan; a front that leads another proxy cannot.
+    const fn balance(self) -> Balance {
+        match self {
+            System::Edges(_) => Balance::LastLook,
+            System::Nginx => Balance::Weighted,
+        }
+    }
+
     pub(super) fn word(self) -> String {
         match self {
             System::Edges(scheme) => scheme.to_string(),
@@ -122,7 +130,7 @@ impl Auction {
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-            balance: Balancing { policy: Balance::LastLook, ..Balancing::default() },
+            balance: Balancing { policy: self.system.balance(), ..Balancing::default() },
             load: Load {
                 scheme,
                 period: PERIOD,

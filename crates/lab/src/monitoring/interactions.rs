@@ -333,7 +333,7 @@ fn tell(study: &Table, rows: &[Row], report: &mut Story) {
                       wrong.";
     let absent: Vec<String> = absent.chain([background.to_owned()]).collect();
     let how = format!(
-        "{} Runs of {} s, the schemes in turns; nginx is led by choice, by rdma-sync. {} requests were rejected or failed in all runs.",
+        "{} Runs of {} s, the schemes in turns; nginx is led by choice, by rdma-sync, and counts the requests since the last scan, too. {} requests were rejected or failed in all runs.",
         auction::describe(),
         study.run_s,
         rows.iter().map(|row| row.errors).sum::<u64>()
