@@ -298,7 +298,10 @@ fn in_time(rows: &[Row], configuration: Configuration) -> Option<f64> {
 
 fn checks(rows: &[Row]) -> Vec<Check> {
     let [reconfigured, over] = [Configuration::Reconfigured, Configuration::OverProvisioned];
-    let late = late(rows, reconfigured).zip(late(rows, over)).map(|(ours, theirs)| match (ours, theirs) {
+    // Where nodes that stay are late with nothing, the day does not tell.
+    let tells = late(rows, Configuration::Rigid).is_some_and(|late| late > 0);
+    let both = late(rows, reconfigured).zip(late(rows, over)).filter(|_| tells);
+    let late = both.map(|(ours, theirs)| match (ours, theirs) {
         (0, 0) => 1.0,
         (ours, theirs) => ours as f64 / theirs as f64,
     });
@@ -392,16 +395,18 @@ mod tests {
                 by_hour: [(0, 0); 24],
             })
         };
+        let rigid = rows(Configuration::Rigid, 9, 144.0);
         let verdicts = |ours, theirs, hours| {
             let ours = rows(Configuration::Reconfigured, ours, hours);
-            let all = [ours, rows(Configuration::OverProvisioned, theirs, 288.0)].concat();
+            let all =
+                [rigid.to_vec(), ours.to_vec(), rows(Configuration::OverProvisioned, theirs, 288.0).to_vec()]
+                    .concat();
             checks(&all).iter().map(Check::verdict).collect::<Vec<_>>()
         };
         assert_eq!(verdicts(20, 20, 144.0), ["met", "met"]);
         assert_eq!(verdicts(22, 20, 180.0), ["MISSED", "MISSED"]);
         assert_eq!(verdicts(0, 0, 144.0), ["met", "met"]);
         assert_eq!(verdicts(1, 0, 144.0), ["MISSED", "met"]);
-        let rigid = rows(Configuration::Rigid, 9, 144.0);
         assert_eq!(checks(&rigid).iter().map(Check::verdict).collect::<Vec<_>>(), ["not measured"; 2]);
         assert_eq!(in_time(&rigid, Configuration::Rigid), Some(0.991));
     }
