@@ -147,12 +147,13 @@ pub struct SiteEntry {
     /// Default `wait`.
     #[serde(default)]
     pub drain: Drain,
-    /// The Zipf exponent of the requests that `up` and the lab send to it, with `workload.kind = "zipf"`. Default the
-    /// workload's.
+    /// The Zipf exponent of the requests that `up` and the lab send to it, with `workload.kind = "zipf"`, or as the files of
+    /// `--demo auction`. Default the workload's, or the demonstration's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
     /// The rate of requests that `up` and the lab send to it over time, with `workload.mode = "open"` and without
-    /// `workload.rate`. Sites then take no turns, and a site without rates gets no requests. Default none.
+    /// `workload.rate`. Sites then take no turns, and a site without rates gets no requests. With `--demo auction`, in place of the
+    /// demonstration's load on it, and for the auction of persons. Default none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateEntry>,
 }

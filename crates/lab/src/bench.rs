@@ -14,7 +14,7 @@ use sidelong_config::ClusterFile;
 
 use crate::error::{Error, Result, file};
 use crate::experiment::Experiment;
-use crate::process::quoted;
+use crate::process::{Process, quoted};
 use crate::setup::{Demand, Ground, PORTS, Run};
 use crate::table::Table;
 use crate::up::{self, Files, Request, Summary};
@@ -168,43 +168,56 @@ impl<'a> Bench<'a> {
         cluster: &ClusterFile,
         time: Duration,
     ) -> Result<(Summary, Files)> {
-        self.up_with(self.files(name), about, cluster, time)
+        self.up_with(self.files(name), about, cluster, time, |_| Ok(()))
     }
 
     /// The same with options of `up`, and reads the outcome of each request.
     pub(crate) fn up_by_request(
         &self,
-        with: &[&'static str],
+        with: &[&str],
         name: &str,
         about: &str,
         cluster: &ClusterFile,
         time: Duration,
     ) -> Result<(Summary, Vec<Request>)> {
         let path = self.path(&format!("runs/{name}.requests.csv"));
-        let files = Files { requests: Some(path.clone()), with: with.to_owned(), ..self.files(name) };
-        let (summary, _) = self.up_with(files, about, cluster, time)?;
+        let files = Files { requests: Some(path.clone()), ..self.files_with(with, name) };
+        let (summary, _) = self.up_with(files, about, cluster, time, |_| Ok(()))?;
         Ok((summary, up::read_requests(&path)?))
     }
 
     /// The same with options for what takes the place of the built-in origin and of the edges.
     pub(crate) fn up_on(
         &self,
-        with: &[&'static str],
+        with: &[&str],
         name: &str,
         about: &str,
         cluster: &ClusterFile,
         time: Duration,
     ) -> Result<Summary> {
-        let files = Files { with: with.to_owned(), ..self.files(name) };
-        self.up_with(files, about, cluster, time).map(|(summary, _)| summary)
+        self.up_beside(with, name, about, cluster, time, |_| Ok(()))
     }
 
-    fn up_with(
+    /// The same beside what `beside` starts when it is given the process of `up`. It is kept until the end.
+    pub(crate) fn up_beside<T>(
+        &self,
+        with: &[&str],
+        name: &str,
+        about: &str,
+        cluster: &ClusterFile,
+        time: Duration,
+        beside: impl FnOnce(&mut Process) -> Result<T>,
+    ) -> Result<Summary> {
+        self.up_with(self.files_with(with, name), about, cluster, time, beside).map(|(summary, _)| summary)
+    }
+
+    fn up_with<T>(
         &self,
         files: Files,
         about: &str,
         cluster: &ClusterFile,
         time: Duration,
+        beside: impl FnOnce(&mut Process) -> Result<T>,
     ) -> Result<(Summary, Files)> {
         let repeat = files.repeat(&self.options.program);
         let about = format!("# {}: {about}.\n# To repeat it: {repeat}\n", self.experiment.id);
@@ -212,7 +225,7 @@ impl<'a> Bench<'a> {
         file(&files.config, written)?;
 
         let limit = time * SLOWER_MAX + OVERHEAD_MAX;
-        let summary = up::run(&self.options.program, &files, limit, &self.options.stop)?;
+        let summary = up::run(&self.options.program, &files, limit, &self.options.stop, beside)?;
         if summary.requests == summary.errors + summary.turned_away {
             let said = format!("no request was answered, {} errors", summary.errors);
             return Err(Error::Failed { run: files.run, said, repeat });
@@ -288,6 +301,10 @@ impl<'a> Bench<'a> {
             run,
             remaining: self.ahead.iter().sum(),
         });
+    }
+
+    fn files_with(&self, with: &[&str], run: &str) -> Files {
+        Files { with: with.iter().map(|&word| word.to_owned()).collect(), ..self.files(run) }
     }
 
     fn files(&self, run: &str) -> Files {

@@ -10,8 +10,8 @@ use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
 use crate::setup::Layout::{Four, Three};
 use crate::study::Conclusion;
 use crate::{
-    admission, agent, beside, busy, cache, fronts, latency, live, monitoring, overhead, overload, perftest,
-    rams, scale, servers, sizes, speed, throughput, utilisation,
+    admission, agent, beside, busy, cache, day, fronts, latency, live, monitoring, overhead, overload,
+    perftest, rams, scale, servers, sizes, speed, throughput, utilisation,
 };
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 53] = [
+static EXPERIMENTS: [Experiment; 56] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -170,6 +170,12 @@ static EXPERIMENTS: [Experiment; 53] = [
         rams::run(bench, rams::Of::Failures)
     }),
     study(
+        "MT1",
+        "Vaidyanathan et al. 2006, Table 1",
+        "mean and longest response of the auction's interactions, by other work on the nodes",
+        monitoring::interactions,
+    ),
+    study(
         "M3",
         "Vaidyanathan et al. 2006, Figure 3",
         "time to read a node's load, by busy threads",
@@ -194,9 +200,15 @@ static EXPERIMENTS: [Experiment; 53] = [
         monitoring::interrupts,
     ),
     study(
+        "M7",
+        "Vaidyanathan et al. 2006, Figure 7",
+        "throughput of the auction and of files beside it by Zipf's exponent",
+        monitoring::zipf,
+    ),
+    study(
         "M8",
         "Vaidyanathan et al. 2006, Figure 8",
-        "longest response times while Ganglia is told of the load, by granularity",
+        "longest responses of the auction while Ganglia is told of the load, by granularity",
         monitoring::ganglia,
     ),
     study(
@@ -217,6 +229,7 @@ static EXPERIMENTS: [Experiment; 53] = [
     study("perftest", OWN, "operations over RDMA beside perftest's", perftest::run),
     study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
     study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
+    study("DA", OWN, "a day of WorldCup98 in two minutes: rigid, reconfigured, over-provisioned", day::run),
     study("move-latency", OWN, "load step to first request on a moved node", latency::run),
     study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
     study(
@@ -255,6 +268,7 @@ mod tests {
             assert_eq!(find(&id.to_lowercase()).unwrap().id, *id);
             match id.split_at(1) {
                 ("R", number) => assert_eq!(*figure, format!("Balaji et al. 2004, Figure {number}")),
+                ("M", "T1") => assert_eq!(*figure, "Vaidyanathan et al. 2006, Table 1"),
                 ("M", _) => assert!(figure.starts_with("Vaidyanathan et al. 2006, Figure ")),
                 ("C", number) => assert_eq!(*figure, format!("Gu and Wang 2004, Figure {number}")),
                 ("A", number) if number < "7" => assert!(figure.starts_with("Lai et al. 2008, ")),
@@ -269,9 +283,9 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
+                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
-                     move-latency, servers, gunicorn, F1, K1, K2, K3, agent"
+                     DA, move-latency, servers, gunicorn, F1, K1, K2, K3, agent"
                 ),
             "{error}"
         );

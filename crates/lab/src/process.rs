@@ -63,6 +63,11 @@ impl Process {
         }
     }
 
+    /// Its living children that its main thread has started.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        children(self.child.id())
+    }
+
     /// Its status, if it has ended.
     pub(crate) fn status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().map_err(|source| Error::Start { program: self.program.clone(), source })

@@ -36,6 +36,7 @@ pub(crate) struct Request {
     /// When it should have been sent and when it was sent, in seconds since the load began.
     pub(crate) due_s: f64,
     pub(crate) sent_s: f64,
+    pub(crate) site: String,
     pub(crate) edge: String,
     #[serde(rename = "outcome")]
     pub(crate) fate: Fate,
@@ -64,7 +65,7 @@ pub(crate) struct Files {
     /// The outcome of each request, if that is wanted.
     pub(crate) requests: Option<PathBuf>,
     /// Options for what takes the place of the built-in origin and of the edges.
-    pub(crate) with: Vec<&'static str>,
+    pub(crate) with: Vec<String>,
     pub(crate) log: PathBuf,
 }
 
@@ -96,9 +97,17 @@ pub(crate) fn read_requests(path: &Path) -> Result<Vec<Request>> {
     table::read(path)
 }
 
-/// Runs `program` to its end, for `limit` at most, or until `stop` is raised.
-pub(crate) fn run(program: &Path, files: &Files, limit: Duration, stop: &AtomicBool) -> Result<Summary> {
+/// Runs `program` to its end, for `limit` at most, or until `stop` is raised. What `beside` returns once it is started is kept
+/// until then.
+pub(crate) fn run<T>(
+    program: &Path,
+    files: &Files,
+    limit: Duration,
+    stop: &AtomicBool,
+    beside: impl FnOnce(&mut Process) -> Result<T>,
+) -> Result<Summary> {
     let mut up = Process::start(files.command(program), &files.summary, &files.log)?;
+    let _beside = beside(&mut up)?;
     let repeat = || files.repeat(program);
     match up.wait(limit, stop)? {
         Ended::Stopped => Err(Error::Interrupted),
@@ -150,7 +159,7 @@ mod tests {
     fn a_failure_says_why_and_how_to_repeat_it() {
         let (_directory, program, files) =
             program("echo first >&2; echo 'port 7 is in use' >&2; echo >&2; exit 2");
-        let error = run(&program, &files, MINUTE, &AtomicBool::new(false)).unwrap_err();
+        let error = run(&program, &files, MINUTE, &AtomicBool::new(false), |_| Ok(())).unwrap_err();
         let repeat = format!("{} up --config {} --json", program.display(), files.config.display());
         assert_eq!(error.to_string(), format!("run r: port 7 is in use; to repeat it: {repeat}"));
     }
@@ -158,7 +167,8 @@ mod tests {
     #[test]
     fn a_silent_failure_is_told_by_its_status() {
         let (_directory, program, files) = program("exit 3");
-        let error = run(&program, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
+        let error =
+            run(&program, &files, MINUTE, &AtomicBool::new(false), |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("ended with exit status: 3"), "{error}");
     }
 
@@ -167,10 +177,11 @@ mod tests {
         let (directory, program, files) = program(
             "trap 'touch drained; exit 0' TERM; cd \"$(dirname \"$0\")\"; while :; do sleep 0.02; done",
         );
-        let error = run(&program, &files, MINUTE, &AtomicBool::new(true)).unwrap_err();
+        let error = run(&program, &files, MINUTE, &AtomicBool::new(true), |_| Ok(())).unwrap_err();
         assert!(matches!(error, Error::Interrupted));
 
-        let error = run(&program, &files, Duration::from_millis(300), &AtomicBool::new(false)).unwrap_err();
+        let error = run(&program, &files, Duration::from_millis(300), &AtomicBool::new(false), |_| Ok(()))
+            .unwrap_err();
         assert!(matches!(error, Error::TooLong { .. }));
         assert!(directory.path().join("drained").exists());
     }
@@ -178,7 +189,8 @@ mod tests {
     #[test]
     fn what_is_no_summary_is_refused() {
         let (_directory, program, files) = program("echo '{\"seconds\": 1}'");
-        let error = run(&program, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
+        let error =
+            run(&program, &files, MINUTE, &AtomicBool::new(false), |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("r.json: not a summary: missing field `requests`"), "{error}");
     }
 
@@ -186,7 +198,8 @@ mod tests {
     fn a_missing_program_is_named() {
         let (directory, _, files) = program("");
         let missing = directory.path().join("missing");
-        let error = run(&missing, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
+        let error =
+            run(&missing, &files, MINUTE, &AtomicBool::new(false), |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("missing: cannot be started: No such file"), "{error}");
     }
 
@@ -210,8 +223,14 @@ mod tests {
         let requests = read_requests(&path).unwrap();
         let fates: Vec<_> = requests.iter().map(|request| request.fate).collect();
         assert_eq!(fates, [Fate::Answered, Fate::TurnedAway, Fate::Failed]);
-        let first =
-            Request { due_s: 0.1, sent_s: 0.2, edge: "edge1".into(), fate: fates[0], response_ms: 5.5 };
+        let first = Request {
+            due_s: 0.1,
+            sent_s: 0.2,
+            site: "a".into(),
+            edge: "edge1".into(),
+            fate: fates[0],
+            response_ms: 5.5,
+        };
         assert_eq!(requests[0], first);
         std::fs::write(&path, format!("{columns}\n0.1,0.2,a,edge1,0,lost,5.5\n")).unwrap();
         assert!(read_requests(&path).is_err());

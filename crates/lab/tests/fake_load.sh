@@ -1,14 +1,18 @@
 # Stands in for `sidelong perf load` in the lab's tests: sockets take 40 us and 100 us more for each busy thread, one-sided
 # looks 0.2 us; a step is seen after 20 us by the kernel's record and after 50 ms by all others. e-rdma-sync is refused. And
-# for `sidelong up` with two sites: rdma-sync serves more the oftener it looks, sockets less.
+# for `sidelong up` with two sites: rdma-sync serves more the oftener it looks, sockets less. With --demo persons walk, who wait
+# long for sockets where nodes have other work, or are asked often.
 set -eu
 if [ "$1" = up ]; then
     scheme=$(sed -n 's/^scheme = "\(.*\)"/\1/p' "$3")
     every=$(sed -n 's/^sensitivity_ms = //p' "$3")
-    awk -v scheme="$scheme" -v every="$every" 'BEGIN {
+    busy=$(sed -n 's/.* and \([0-9]*\) busy processes .*/\1/p' "$3")
+    demo=$(case "$*" in *"--demo auction"*) echo 1 ;; esac)
+    awk -v scheme="$scheme" -v every="$every" -v busy="$busy" -v demo="$demo" 'BEGIN {
         finer = log(4096 / every) / log(2)
         rate = 800 + finer * (scheme == "rdma-sync" ? 50 : scheme ~ /^socket/ ? -10 : 0)
         max = scheme ~ /^socket/ && every < 8 ? 250 : 60
+        if (busy > 0) max = scheme ~ /^socket/ ? 100 * busy : 10 * busy
         printf "{\"seconds\":8,\"requests\":%d,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,", rate * 8
         printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
         printf "\"status_5xx\":0},\"moves\":0,\"requests_per_s\":%.1f,\"mean_ms\":10,\"p50_ms\":10,", rate
@@ -17,7 +21,21 @@ if [ "$1" = up ]; then
         for (site = 1; site <= 2; site++)
             printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"turned_away\":0,\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}", \
                 (site > 1 ? "," : ""), (site > 1 ? "zipf" : "auction"), rate * 4, rate / 2, max / 2, max
-        print "]}"
+        printf "]"
+        if (demo) {
+            names = "Home Browse BrowseRegions BrowseCategoriesInRegion SearchItemsInRegion PutBidAuth Sell AboutMeAuth SearchItemsInCategory"
+            printf ",\"walk\":{\"seconds\":8,\"requests\":90,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,"
+            printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
+            printf "\"status_5xx\":0},\"refused_by_rules\":0,\"requests_per_s\":11,\"mean_ms\":3,\"p50_ms\":3,\"p99_ms\":%.1f,", max / 2
+            printf "\"max_ms\":%.1f,\"lag_ms_p99\":0,\"sessions\":{\"begun\":9,\"ended\":9,\"whole\":9,\"dropped\":0},", max
+            printf "\"interactions\":["
+            count = split(names, name, " ")
+            for (at = 1; at <= count; at++)
+                printf "%s{\"interaction\":\"%s\",\"requests\":10,\"errors\":0,\"turned_away\":0,\"refused_by_rules\":0,\"mean_ms\":3,\"p99_ms\":%.1f,\"max_ms\":%.1f}", \
+                    (at > 1 ? "," : ""), name[at], max / 2, max
+            printf "]}"
+        }
+        print "}"
     }'
     exit
 fi

@@ -17,6 +17,10 @@ const SHIPPED: &[(&str, &str)] = &[
         "3df1fb44ea74a7e6cc3cc3432070af150ef0f61855c5500fc2bc2fc4b7dc40e2",
         "traces/worldcup98/wc_day50_4.copyright.txt",
     ),
+    (
+        "7bb4881ee9d3520e52dcfc2a63600e16e0429a3c55962bd51682d13dd5b28174",
+        "traces/worldcup98/requests_per_minute.csv",
+    ),
 ];
 
 /// Compares the files with their digests.

@@ -355,7 +355,7 @@ mod tests {
     fn watched(kind: Loop, system: System, fates: &[Fate], response_ms: f64) -> Watched {
         let request = |(n, fate): (u32, &Fate)| {
             let due_s = 1.0 + f64::from(n) / 1e3;
-            Request { due_s, sent_s: due_s, edge: "edge1".into(), fate: *fate, response_ms }
+            Request { due_s, sent_s: due_s, site: "a".into(), edge: "edge1".into(), fate: *fate, response_ms }
         };
         let requests = (0..1000).zip(fates.iter().cycle()).map(request).collect();
         Watched { kind, clients: 400, system, round: 1, requests }

@@ -355,7 +355,7 @@ mod tests {
 
     fn request(due_ms: u32, edge: &str, fate: Fate, response_ms: f64) -> Request {
         let due_s = 1.0 + f64::from(due_ms) / 1e3;
-        Request { due_s, sent_s: due_s, edge: edge.into(), fate, response_ms }
+        Request { due_s, sent_s: due_s, site: "a".into(), edge: edge.into(), fate, response_ms }
     }
 
     fn watched(requests: Vec<Request>) -> Watched {

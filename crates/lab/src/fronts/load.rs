@@ -296,8 +296,14 @@ mod tests {
 
     #[test]
     fn goodput_is_of_what_the_servers_can_do() {
-        let request =
-            |due_s, fate, response_ms| Request { due_s, sent_s: due_s, edge: "e".into(), fate, response_ms };
+        let request = |due_s, fate, response_ms| Request {
+            due_s,
+            sent_s: due_s,
+            site: "a".into(),
+            edge: "e".into(),
+            fate,
+            response_ms,
+        };
         let all = (0..10_000).map(|n| {
             let due_s = f64::from(n) / 4000.0;
             // One in ten is answered, half of these too late.

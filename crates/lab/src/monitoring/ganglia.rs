@@ -1,4 +1,4 @@
-//! M8: the longest response times of a loaded data-center while a real Ganglia monitor receives its load, by granularity
+//! M8: the longest response times of the auction while a real Ganglia monitor receives the nodes' load, by granularity
 //! (Vaidyanathan et al. 2006, 5.2.2).
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use sidelong_config::Scheme;
 
-use super::pool::{Pool, SITES, START, Shares, Work};
+use super::auction::{self, Auction, START, System};
 use super::{Schemes, close, drawing, panel};
 use crate::bench::Bench;
 use crate::check::Check;
@@ -25,10 +25,13 @@ use crate::table::Fixed;
 /// Granularities in ms.
 const GRANULARITIES: &[u32] = &[1, 4, 16, 64, 256, 1024];
 const GRANULARITIES_QUICK: &[u32] = &[1, 1024];
-const ALPHA: f64 = 0.5;
+/// The interactions of the paper's figure.
+const QUERIES: [&str; 2] = ["SearchItemsInCategory", "Browse"];
+/// As many as leave the nodes some time for what monitoring takes.
+const PERSONS: u32 = 60;
 /// Number of runs of each case, in turns, and the duration of one.
-const ROUNDS: u32 = 3;
-const TIMES: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(4)];
+const ROUNDS: [u32; 2] = [3, 1];
+const TIMES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(10)];
 /// Largest ratio that counts as "unaffected", which an affected scheme exceeds.
 const UNAFFECTED_MAX: f64 = 1.2;
 const FINEST: u32 = 1;
@@ -36,7 +39,7 @@ const FINEST: u32 = 1;
 const READY_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A run of one scheme and granularity, for one site.
+/// A run of one scheme and granularity, for one interaction.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     scheme: Scheme,
@@ -60,14 +63,13 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
     let granularities_ms = if quick { GRANULARITIES_QUICK } else { GRANULARITIES };
     let time = TIMES[usize::from(quick)];
     let gmond = Gmond::start(bench)?;
-    let (schemes, shares) = (Schemes::here(bench)?, Shares::here(bench)?);
-    study::run(bench, Told { schemes, shares, granularities_ms, run_s: time.as_secs_f64(), time, gmond })
+    let schemes = Schemes::here(bench)?;
+    study::run(bench, Told { schemes, granularities_ms, run_s: time.as_secs_f64(), time, gmond })
 }
 
 #[derive(Serialize)]
 struct Told {
     schemes: Schemes,
-    shares: Shares,
     granularities_ms: &'static [u32],
     run_s: f64,
     #[serde(skip)]
@@ -80,7 +82,7 @@ impl Study for Told {
     type Row = Row;
     type Line = TableLine;
 
-    const REPEAT: [u32; 2] = [ROUNDS; 2];
+    const REPEAT: [u32; 2] = ROUNDS;
 
     fn plan(&self) -> Vec<Duration> {
         vec![self.time + START; self.granularities_ms.len() * self.schemes.all.len()]
@@ -90,18 +92,19 @@ impl Study for Told {
         for &granularity_ms in self.granularities_ms {
             for &scheme in &self.schemes.all {
                 let granularity = Duration::from_millis(granularity_ms.into());
-                let (work, gmond, time) = (Work::SHORT, Some(self.gmond.address), self.time);
-                let pool = Pool { scheme, granularity, work, alpha: ALPHA, gmond, time };
+                let (system, gmond, time) = (System::Edges(scheme), Some(self.gmond.address), self.time);
+                let (persons, background, files_alpha) = (PERSONS, 0, None);
+                let auction = Auction { system, granularity, persons, background, files_alpha, gmond, time };
                 let name = bench.name(format!("{granularity_ms}ms-{scheme}"));
                 bench.begin(&name);
-                let summary = pool.run(bench, &self.shares, &name)?;
-                for query in SITES {
-                    if let Some(site) = summary.sites.iter().find(|site| site.name == query) {
-                        let (max_ms, p99_ms) = (site.max_ms, site.p99_ms);
+                let (_, walk) = auction.run(bench, &name)?;
+                bench.end();
+                for query in QUERIES {
+                    if let Some(of) = walk.interactions.iter().find(|of| of.interaction == query) {
+                        let (max_ms, p99_ms) = (of.max_ms, of.p99_ms);
                         rows.push(self, Row { scheme, granularity_ms, query, max_ms, p99_ms })?;
                     }
                 }
-                bench.end();
             }
         }
         Ok(())
@@ -179,7 +182,7 @@ fn max_ms(rows: &[Row], scheme: Scheme, granularity_ms: u32, query: &str) -> Opt
 
 /// The higher of both queries' ratios of one figure to another.
 fn worse(ratio: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-    let ratios: Option<Vec<f64>> = SITES.iter().map(|query| ratio(query)).collect();
+    let ratios: Option<Vec<f64>> = QUERIES.iter().map(|query| ratio(query)).collect();
     ratios?.into_iter().reduce(f64::max)
 }
 
@@ -211,7 +214,7 @@ fn draw(study: &Told, rows: &[Row]) -> Drawing {
             max_ms(rows, scheme, granularity, query)
         })
     };
-    drawing(schemes, [of(SITES[0], "a"), of(SITES[1], "b")])
+    drawing(schemes, [of(QUERIES[0], "a"), of(QUERIES[1], "b")])
 }
 
 fn tell(settings: &Told, rows: &[Row], report: &mut Story) {
@@ -227,7 +230,7 @@ fn tell(settings: &Told, rows: &[Row], report: &mut Story) {
         Scheme::ERdmaSync => "– (it balanced, and told nobody)",
         _ => "unaffected",
     };
-    let queries = settings.schemes.all.iter().flat_map(|scheme| SITES.map(|query| (*scheme, query)));
+    let queries = settings.schemes.all.iter().flat_map(|scheme| QUERIES.map(|query| (*scheme, query)));
     report.table(
         &["", "query", "paper", "at 1 ms, ms", &format!("at {coarsest} ms, ms")],
         queries.map(|(scheme, query)| {
@@ -254,14 +257,11 @@ fn tell(settings: &Told, rows: &[Row], report: &mut Story) {
          are balanced by e-RDMA-Sync whatever tells Ganglia; here an edge reads the load once, by one scheme, for both.",
     );
     let how = format!(
-        "{} Runs of {} s.",
-        settings.shares.describe(
-            &Work::SHORT,
-            "edges scan the nodes, and tell Ganglia, as often as the granularity says"
-        ),
+        "{} {PERSONS} persons, and no other work. Edges scan the nodes, and tell Ganglia, as often as the granularity says. Runs of {} s.",
+        auction::describe(),
         settings.run_s
     );
-    close(report, &settings.schemes, &settings.shares.absent(), &how);
+    close(report, &settings.schemes, &[], &how);
 }
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
     fn rows(scheme: Scheme, fine: [f64; 2], coarse: f64) -> Vec<Row> {
         let row =
             |granularity_ms, query, ms| Row { scheme, granularity_ms, query, max_ms: ms, p99_ms: ms / 2.0 };
-        let [a, b] = SITES;
+        let [a, b] = QUERIES;
         vec![row(1, a, fine[0]), row(1, b, fine[1]), row(1024, a, coarse), row(1024, b, coarse)]
     }
 

@@ -1,15 +1,18 @@
 //! The experiments of Vaidyanathan et al. 2006, which compare the schemes of load collection.
 //!
-//! M3 to M6 run `sidelong perf load`, the others `sidelong up` with nodes that burn CPU time. The report names a scheme
-//! that this machine refuses, with the reason; its checks are not measured.
+//! M3 to M6 run `sidelong perf load`, MT1, M7 and M8 the auction of `sidelong up`, M9 and MZ `sidelong up` with nodes that burn
+//! CPU time. The report names a scheme that this machine refuses, with the reason; its checks are not measured.
 
 mod accuracy;
+mod auction;
 mod ganglia;
+mod interactions;
 mod interrupts;
 mod latency;
 mod pool;
 mod requests;
 mod slowdown;
+mod zipf;
 
 use std::time::Duration;
 
@@ -18,10 +21,12 @@ use sidelong_config::Scheme;
 
 pub(crate) use accuracy::run as accuracy;
 pub(crate) use ganglia::run as ganglia;
+pub(crate) use interactions::run as interactions;
 pub(crate) use interrupts::run as interrupts;
 pub(crate) use latency::run as latency;
 pub(crate) use requests::{alpha, granularity};
 pub(crate) use slowdown::run as slowdown;
+pub(crate) use zipf::run as zipf;
 
 use crate::bench::Bench;
 use crate::drawing::Drawing;

@@ -1,4 +1,4 @@
-//! The shared data-center of M8, M9 and MZ: two co-hosted sites whose requests burn CPU time, on nodes held to shares of a
+//! The shared data-center of M9 and MZ: two co-hosted sites whose requests burn CPU time, on nodes held to shares of a
 //! CPU.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::{
-    Balance, Balancing, ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, LoadMode, NodeEntry,
-    Scheme, Service, SiteEntry, Workload, WorkloadKind,
+    Balance, Balancing, ClusterFile, Configuration, EdgeEntry, Identity, Load, LoadMode, NodeEntry, Scheme,
+    Service, SiteEntry, Workload, WorkloadKind,
 };
 
 use crate::bench::Bench;
@@ -29,6 +29,14 @@ const BYTES: u64 = 1024;
 const PERIOD: Duration = Duration::from_millis(50);
 /// A record that is read as seldom as in the paper is old, and no newer one exists.
 const STALE: Duration = Duration::from_secs(30);
+/// Mean CPU time of a request. A node serves it in about 27 ms, which is about as long as a sample is good for at the finer
+/// granularities.
+const SERVICE: Duration = Duration::from_millis(4);
+/// Few more clients than nodes, so that a node may be idle while another has a queue. With the paper's 64 clients on 16 CPUs hardly
+/// any node is ever idle, however nodes are chosen.
+const CLIENTS_PER_EDGE: u32 = 4;
+/// The choice of the paper's front end.
+const BALANCE: Balance = Balance::LastLook;
 /// Time to start and end a run.
 pub(super) const START: Duration = Duration::from_secs(2);
 
@@ -38,35 +46,9 @@ pub(super) struct Pool {
     pub(super) scheme: Scheme,
     /// Time between two scans.
     pub(super) granularity: Duration,
-    pub(super) work: Work,
     /// Zipf's exponent.
     pub(super) alpha: f64,
-    /// The gmond that gets the figures of every scan.
-    pub(super) gmond: Option<SocketAddr>,
     pub(super) time: Duration,
-}
-
-/// The requests of the clients.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Work {
-    /// Mean CPU time of a request.
-    pub(super) service: Duration,
-    pub(super) clients_per_edge: u32,
-    pub(super) balance: Balance,
-}
-
-impl Work {
-    /// A node serves a request in about 7 ms. The number of clients is the paper's: "requests from the clients were
-    /// generated using eight threads on each node" (5).
-    pub(super) const SHORT: Work =
-        Work { service: Duration::from_millis(1), clients_per_edge: 8, balance: Balance::Weighted };
-
-    /// A node serves a request in about 27 ms, which is about as long as a sample is good for at the finer granularities.
-    /// There are few more clients than nodes, so that a node may be idle while another has a queue. With the paper's 64
-    /// clients on 16 CPUs hardly any node is ever idle, however nodes are chosen. The choice is that of the paper's front
-    /// end.
-    pub(super) const LONG: Work =
-        Work { service: Duration::from_millis(4), clients_per_edge: 4, balance: Balance::LastLook };
 }
 
 /// Settings that all runs share.
@@ -81,14 +63,8 @@ pub(super) struct Shares {
 impl Shares {
     /// Finds out whether this machine allows shares.
     pub(super) fn here(bench: &Bench<'_>) -> Result<Shares> {
-        let pool = Pool {
-            scheme: Scheme::RdmaAsync,
-            granularity: PERIOD,
-            alpha: 0.5,
-            work: Work::SHORT,
-            gmond: None,
-            time: Duration::from_secs(1),
-        };
+        let pool =
+            Pool { scheme: Scheme::RdmaAsync, granularity: PERIOD, alpha: 0.5, time: Duration::from_secs(1) };
         let shares = Shares { cpus: Some(SHARE), without: None };
         let file = pool.cluster_file(&bench.ground, &shares);
         let without = bench.shares_refused(&file, pool.time + START)?;
@@ -108,25 +84,19 @@ impl Shares {
         shares.into_iter().chain([scale, benchmark].map(str::to_owned)).collect()
     }
 
-    pub(super) fn describe(&self, work: &Work, scans: &str) -> String {
+    pub(super) fn describe(&self, scans: &str) -> String {
         let held = match self.cpus {
             Some(cpus) => format!("each held to {cpus} of a CPU by a control group (20 ms periods)"),
             None => "held to nothing".to_owned(),
         };
-        let choice = match work.balance {
-            Balance::LastLook => {
-                "balanced by the weighted load index as of the last scan, as the paper's front end does"
-            }
-            _ => "balanced by the weighted load index",
-        };
         format!(
             "Two sites, {} and {}, of {NODES_EACH} nodes each that do not move; nodes {held}, with {WORKERS} workers that burn \
-             {} ms of CPU time a request on average; {EDGES} edges, {} closed-loop clients at each, whose requests \
-             go to the sites in turn; {scans}; T = {} ms; {choice}.",
+             {} ms of CPU time a request on average; {EDGES} edges, {CLIENTS_PER_EDGE} closed-loop clients at each, whose requests \
+             go to the sites in turn; {scans}; T = {} ms; balanced by the weighted load index as of the last scan, as the paper's \
+             front end does.",
             SITES[0],
             SITES[1],
-            work.service.as_secs_f64() * 1e3,
-            work.clients_per_edge,
+            SERVICE.as_secs_f64() * 1e3,
             PERIOD.as_millis(),
         )
     }
@@ -135,10 +105,9 @@ impl Shares {
 impl Pool {
     pub(super) fn run(&self, bench: &Bench<'_>, shares: &Shares, name: &str) -> Result<Summary> {
         let about = format!(
-            "load by {}, scanned every {} ms, balanced by {}, alpha {}",
+            "load by {}, scanned every {} ms, balanced by {BALANCE}, alpha {}",
             self.scheme,
             self.granularity.as_millis(),
-            self.work.balance,
             self.alpha
         );
         let (summary, _) =
@@ -160,30 +129,24 @@ impl Pool {
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-            balance: Balancing { policy: self.work.balance, ..Balancing::default() },
+            balance: Balancing { policy: BALANCE, ..Balancing::default() },
             load: Load { scheme: self.scheme, period: PERIOD, proc_period: PERIOD, stale: STALE },
             sites: SITES.iter().zip(alphas).map(site).collect(),
             nodes: vec![NodeEntry {
                 workers: Some(WORKERS),
                 service: Some(Service::Burn),
-                service_time: Some(self.work.service),
+                service_time: Some(SERVICE),
                 cpu_share: shares.cpus,
                 ..NodeEntry::new("n", SITES.len() * NODES_EACH, at(2 * EDGES))
             }],
             edges: (0..EDGES).map(edge).collect(),
-            ganglia: Ganglia {
-                gmond: self.gmond,
-                edge: Some("edge1".to_owned()),
-                period: self.granularity,
-                ..Ganglia::default()
-            },
             workload: Some(Workload {
                 kind: WorkloadKind::Zipf,
                 file_bytes: BYTES,
                 alpha: self.alpha,
                 objects: OBJECTS,
                 mode: LoadMode::Closed,
-                clients_per_edge: self.work.clients_per_edge,
+                clients_per_edge: CLIENTS_PER_EDGE,
                 burst: 1,
                 duration: Some(self.time),
                 timeout: Duration::from_secs(10),
@@ -210,8 +173,6 @@ mod tests {
             scheme: Scheme::SocketSync,
             granularity: Duration::from_millis(4096),
             alpha: 0.25,
-            work: Work::LONG,
-            gmond: Some(([127, 0, 0, 1], 8649).into()),
             time: Duration::from_secs(5),
         };
         let ground = Ground { name: "lab-m9".into(), port: 20_000, root: None };
@@ -222,7 +183,6 @@ mod tests {
         assert_eq!(cluster.nodes[5].cpu_share, Some(SHARE));
         assert_eq!((cluster.sites[0].alpha, cluster.sites[1].alpha), (Some(0.0), None));
         assert_eq!(cluster.reconfig.sensitivity, pool.granularity);
-        assert_eq!(cluster.ganglia.period, pool.granularity);
         assert!(cluster.load.stale > pool.granularity);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sidelong_config::Scheme;
 
-use super::pool::{Pool, START, Shares, Work};
+use super::pool::{Pool, START, Shares};
 use super::{Schemes, close, drawing, style};
 use crate::bench::Bench;
 use crate::check::Check;
@@ -114,8 +114,7 @@ impl Study for Throughput {
                     By::Alpha => (GRANULARITY_MS, at),
                 };
                 let granularity = Duration::from_secs_f64(granularity_ms / 1e3);
-                let (work, time) = (Work::LONG, self.time);
-                let pool = Pool { scheme, granularity, work, alpha, gmond: None, time };
+                let pool = Pool { scheme, granularity, alpha, time: self.time };
                 bench.begin(&name);
                 let summary = pool.run(bench, &self.shares, &name)?;
                 let (requests_per_s, errors) = (summary.requests_per_s, summary.errors);
@@ -348,11 +347,8 @@ fn tell(settings: &Throughput, rows: &[Row], report: &mut Story) {
         By::Granularity => "edges scan the load as often as the granularity says".to_owned(),
         By::Alpha => format!("edges scan the load every {GRANULARITY_MS} ms"),
     };
-    let how = format!(
-        "{} Runs of {} s, the schemes in turns.",
-        settings.shares.describe(&Work::LONG, &scans),
-        settings.run_s
-    );
+    let how =
+        format!("{} Runs of {} s, the schemes in turns.", settings.shares.describe(&scans), settings.run_s);
     close(report, &settings.schemes, &settings.shares.absent(), &how);
 }
 
