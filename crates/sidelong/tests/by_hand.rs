@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -202,8 +204,8 @@ fn a_person_moves_what_runs_whatever_became_of_the_file() {
     up.end().succeeded();
 }
 
-/// A request at n1, the only node of alpha then, that ends when its client sends the last byte.
-fn with_open_request() -> (Cluster, Running, Client) {
+/// A request at n1, the only node of alpha then, that ends when its client has sent so many bytes.
+fn with_open_request(bytes: usize) -> (Cluster, Running, Client) {
     let mut cluster = quiet();
     cluster.file.reconfig.configuration = Configuration::Rigid;
     // The request stays open for as long as a test takes on a busy machine.
@@ -217,7 +219,9 @@ fn with_open_request() -> (Cluster, Running, Client) {
     }
     eventually("n1 alone answers", || answering(&cluster, "alpha") == ["n1"]);
     let mut client = Client::connect(cluster.edge(0));
-    client.send("POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 1\r\n\r\n").unwrap();
+    client
+        .send(format!("POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: {bytes}\r\n\r\n"))
+        .unwrap();
     let in_flight = r#"sidelong_edge_node_in_flight{node="n1"}"#;
     eventually("the request is at n1", || metrics(cluster.admin(0)).get(in_flight) == Some(&1.0));
     by_hand(&cluster, &["move", "n2", "alpha"]).succeeded();
@@ -226,7 +230,7 @@ fn with_open_request() -> (Cluster, Running, Client) {
 
 #[test]
 fn a_node_with_requests_stays_unless_one_waits_for_them() {
-    let (cluster, up, mut client) = with_open_request();
+    let (cluster, up, mut client) = with_open_request(1);
     let refused = by_hand(&cluster, &["drain", "n1"]).refused();
     assert!(refused.contains("requests of alpha at n1 had not ended after 500ms"), "{refused}");
     assert!(refused.ends_with("edge1 has 1 request there; --wait waits for them"), "{refused}");
@@ -244,7 +248,14 @@ fn a_node_with_requests_stays_unless_one_waits_for_them() {
 
 #[test]
 fn a_drain_that_is_interrupted_leaves_the_node_at_its_site() {
-    let (cluster, up, _client) = with_open_request();
+    let (cluster, up, mut client) = with_open_request(3000);
+    // A node ends a request that is silent for a minute, and then it has drained.
+    let (over, is_over) = mpsc::sync_channel::<()>(0);
+    let keeping = thread::spawn(move || {
+        while is_over.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            client.send("x").unwrap();
+        }
+    });
     let config = cluster.config();
     for signal in [Signal::INT, Signal::KILL] {
         let drain = Running::start(["drain", "n1", "--wait", "--config", config.to_str().unwrap()]);
@@ -254,6 +265,8 @@ fn a_drain_that_is_interrupted_leaves_the_node_at_its_site() {
         // An edge takes it back.
         becomes(&cluster, "n1", "serving", "alpha");
     }
+    drop(over);
+    keeping.join().unwrap();
     up.end().succeeded();
 }
 
