@@ -21,6 +21,8 @@ const ELSEWHERE: &[&str] = &[
     "sidelong_node_verbs_links_total",
     // Where sites have commands.
     "sidelong_node_changes_total",
+    // Where nodes keep documents, which `documents.rs` asks for.
+    "sidelong_edge_documents_total",
     // Of foreign servers.
     "sidelong_edge_node_learned_workers",
     "sidelong_edge_node_stranger_connections",
