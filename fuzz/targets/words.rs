@@ -56,7 +56,7 @@ fuzz_target!(|input: Input| {
         .with_changes(input.changes.then_some(50_000_000));
     let timing = Timing::new(100_000_000, 10_000_000, 50_000_000, 1_000_000).expect("it is valid");
     let holder = Holder::new(EdgeId::new(0), 1);
-    let memo = Memo { counter: UpdateCounter::new(input.counter), sighting: None };
+    let memo = Memo { counter: UpdateCounter::new(input.counter), ..Memo::default() };
     let site = |is_second: bool| SiteId::new(is_second.into());
     let mut machine = match input.job {
         Job::Repair { site: at } => Move::repair(site(at), holder, pool.clone(), timing, memo),
