@@ -174,7 +174,14 @@ fn every_section_is_checked() {
         ("[cache]\nitem_bytes_max = 1023\n", "11: item_bytes_max is 1023; expected from 1024 to 1073741824"),
         (
             "[cache]\nevicts = true\n",
-            "11: unknown field `evicts`, expected one of `eviction`, `item_bytes_max`, `fresh_ms`, `peer`",
+            "11: unknown field `evicts`, expected one of `eviction`, `item_bytes_max`, `fresh_ms`, `documents`, \
+             `document_memory_mb`, `document_max_age_s`, `peer`",
+        ),
+        ("[cache]\ndocument_memory_mb = 7\n", "11: document_memory_mb is 7; expected from 8 to 65536"),
+        ("[cache]\ndocument_max_age_s = 0\n", "11: document_max_age_s is 0; expected from 1 to 31536000"),
+        (
+            "[cache]\ndocuments = true\n",
+            "11: documents is true, and no [[node]] has root; expected a node that serves files",
         ),
         ("[workload]\nburst = 0\n", "11: burst is 0; expected from 1 to 1099511627776"),
         ("[workload]\nduration_s = 0\n", "11: duration_s is 0; expected from 0.001 to 31622400"),
