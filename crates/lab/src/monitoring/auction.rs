@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use sidelong_config::{
-    Balance, Balancing, ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, NodeEntry, Scheme,
-    SiteEntry,
+    Balance, Balancing, ClusterFile, EdgeEntry, Ganglia, Identity, Load, NodeEntry, Scheme, SiteEntry,
 };
 use sidelong_workload::walk;
 
+use super::pool::keep_still;
 use crate::bench::Bench;
 use crate::error::{Error, Result};
 use crate::groups::Added;
@@ -152,11 +152,7 @@ impl Auction {
             },
             ..ClusterFile::default()
         };
-        file.reconfig.configuration = Configuration::Rigid;
-        // Nothing moves, but a lease must still outlast the interval.
-        file.reconfig.sensitivity = self.granularity;
-        file.reconfig.history = file.reconfig.history.max(self.granularity);
-        file.reconfig.lease = file.reconfig.lease.max(3 * self.granularity);
+        keep_still(&mut file, self.granularity);
         file
     }
 }

@@ -154,13 +154,18 @@ impl Pool {
             }),
             ..ClusterFile::default()
         };
-        file.reconfig.configuration = Configuration::Rigid;
-        // Nothing moves, but a lease must still outlast the interval.
-        file.reconfig.sensitivity = self.granularity;
-        file.reconfig.history = file.reconfig.history.max(self.granularity);
-        file.reconfig.lease = file.reconfig.lease.max(3 * self.granularity);
+        keep_still(&mut file, self.granularity);
         file
     }
+}
+
+/// Nothing moves. Nodes are read every `granularity`, and a lease must still outlast that.
+pub(super) fn keep_still(file: &mut ClusterFile, granularity: Duration) {
+    let reconfig = &mut file.reconfig;
+    reconfig.configuration = Configuration::Rigid;
+    reconfig.sensitivity = granularity;
+    reconfig.history = reconfig.history.max(granularity);
+    reconfig.lease = reconfig.lease.max(3 * granularity);
 }
 
 #[cfg(test)]
