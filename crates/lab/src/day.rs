@@ -34,9 +34,9 @@ const EDGES: u16 = 2;
 const WORKERS: u16 = 2;
 /// CPUs of each node. With all of the pool busy, more than half of a machine of two CPUs is left to edges and clients.
 const SHARE: f64 = 0.15;
-/// What a site's peak asks for, in nodes: more than it has at the beginning, and little enough for the pool when two sites ask for
-/// much at once.
-const PEAK_NODES: f64 = 2.6;
+/// What a site's peak asks for, in nodes: so much more than it has at the beginning that a peak of seconds makes answers late, and
+/// little enough for the pool when two sites ask for much at once.
+const PEAK_NODES: f64 = 3.2;
 /// Rates of a day: each holds for ten minutes of it.
 const RATES: usize = 144;
 /// How long a day takes.
@@ -48,8 +48,9 @@ const TOO_MUCH_PER_S: [f64; 3] = [60.0, 1600.0, 1000.0];
 /// A larger share of it that is served says that it was not too much.
 const SERVED_MAX: f64 = 0.9;
 const PAGES: f64 = 12.3;
-/// An answer is late from here on. A node of this share takes a third of a second to hash the password of a new user.
-const LATE: Duration = Duration::from_millis(500);
+/// An answer is late from here on. A node of this share takes a third of a second to hash the password of a new user, and two thirds
+/// for two at a time, however many nodes there are.
+const LATE: Duration = Duration::from_secs(1);
 /// Time to make the data, and to start and end a run.
 const START: Duration = Duration::from_secs(15);
 /// Targets.
@@ -370,8 +371,8 @@ mod tests {
             response_ms,
         };
         let requests = [
-            request(0.0, Fate::Answered, 499.0),
-            request(5.1, Fate::Answered, 501.0),
+            request(0.0, Fate::Answered, 999.0),
+            request(5.1, Fate::Answered, 1001.0),
             request(5.2, Fate::Failed, 1.0),
             request(120.0, Fate::TurnedAway, 1.0),
         ];

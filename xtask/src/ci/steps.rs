@@ -41,16 +41,6 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "doc", proves: "the documentation builds, and its links lead somewhere", run: doc },
     Step { name: "release", proves: "the program builds as users build it", run: release },
     Step {
-        name: "model",
-        proves: "the lock protocol holds under the larger bound of its model",
-        run: |run| long_tests(run, "sidelong-state"),
-    },
-    Step {
-        name: "kill",
-        proves: "no death at any step of a move loses a node or a lock, 100 rounds",
-        run: |run| long_tests(run, "sidelong-reconfig"),
-    },
-    Step {
         name: "soak",
         proves: "of 100 million reads of records under way none that is torn or stale is accepted",
         run: soak,
@@ -81,6 +71,16 @@ pub(super) const STEPS: &[Step] = &[
 
 /// Those that run only if they are named: they look for new faults, or take longer than a change should wait.
 pub(super) const ON_DEMAND: &[Step] = &[
+    Step {
+        name: "model",
+        proves: "the lock protocol holds under the larger bound of its model",
+        run: |run| long_tests(run, "sidelong-state"),
+    },
+    Step {
+        name: "kill",
+        proves: "no death at any step of a move loses a node or a lock, 100 rounds",
+        run: |run| long_tests(run, "sidelong-reconfig"),
+    },
     Step {
         name: "hostile",
         proves: "a cluster survives a hundred rounds of attacks at random; SIDELONG_SEED=N repeats them",
