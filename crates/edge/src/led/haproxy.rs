@@ -367,7 +367,9 @@ pub fn survey_haproxy(
     let mut servers = Servers::new(cluster);
     let batch = servers.batch(&wanted, Vec::new());
     let replies = send(socket, &batch)?;
-    servers.heard(&batch, &replies, Time::from_ns(0), |_| None).map_err(|wrong| wrong.to_string())?;
+    servers
+        .heard(&batch, &replies, Time::from_ns(0), |_| None, |_| false)
+        .map_err(|wrong| wrong.to_string())?;
     Ok(servers.list().map(|(site, node, server)| (site, node, server.clone())).collect())
 }
 

@@ -1,4 +1,4 @@
-//! Whether a worker of a proxy that is led lives.
+//! What is known of the workers of a proxy that is led: whether they live, and whether there are others.
 
 use rustix::process::{Pid, test_kill_process};
 use sidelong_layout::Worker;
@@ -14,22 +14,43 @@ pub(super) fn is_alive(worker: Worker) -> bool {
         return false;
     }
     // One that its parent has not waited for has ended, too.
-    stat(worker.pid).is_none_or(|(state, started)| state != "Z" && started == worker.started)
+    stat(worker.pid).is_none_or(|stat| !stat.has_ended && stat.started == worker.started)
 }
 
 /// When a process started, as workers state it. `None` if it cannot be read.
 pub(super) fn started(pid: u32) -> Option<u32> {
-    stat(pid).map(|(_, started)| started)
+    stat(pid).map(|stat| stat.started)
 }
 
-/// A process's state and when it started: proc_pid_stat(5), fields 3 and 22.
-fn stat(pid: u32) -> Option<(String, u32)> {
+/// Whether a process is one of `program`, and the only one, but for its parent, which may be its master. One that it has replaced
+/// would be another. Without the right to see all of that program it is not.
+pub(super) fn is_alone(pid: u32, program: &str) -> bool {
+    let Some(own) = stat(pid).filter(|stat| !stat.has_ended && stat.program == program) else { return false };
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut others = pids.filter(|other| ![pid, own.parent].contains(other));
+    !others.any(|other| stat(other).is_some_and(|stat| !stat.has_ended && stat.program == program))
+}
+
+/// A process as proc_pid_stat(5) has it: fields 2, 3, 4 and 22.
+struct Stat {
+    program: String,
+    /// Its parent has not waited for it.
+    has_ended: bool,
+    parent: u32,
+    started: u32,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, field 2, may have spaces and brackets.
-    let (_, rest) = text.rsplit_once(')')?;
+    // The program's name may have spaces and brackets.
+    let (begin, rest) = text.rsplit_once(')')?;
+    let (_, program) = begin.split_once('(')?;
     let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?.to_owned();
-    Some((state, fields.nth(18)?.parse::<u64>().ok()? as u32))
+    let has_ended = fields.next()? == "Z";
+    let parent = fields.next()?.parse().ok()?;
+    let started = fields.nth(17)?.parse::<u64>().ok()? as u32;
+    Some(Stat { program: program.to_owned(), has_ended, parent, started })
 }
 
 #[cfg(test)]
@@ -46,10 +67,43 @@ mod tests {
 
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
-        while stat(pid).unwrap().0 != "Z" {
+        while !stat(pid).unwrap().has_ended {
             std::thread::yield_now();
         }
         assert!(!is_alive(Worker { pid, started: started(pid).unwrap() }));
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_alone_beside_its_parent_and_one_that_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        // A name that nobody else has.
+        let program = format!("alone-{}", std::process::id());
+        let path = directory.path().join(&program);
+        std::os::unix::fs::symlink("/bin/sleep", &path).unwrap();
+        let start = || {
+            let child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+            while stat(child.id()).unwrap().program != program {
+                std::thread::yield_now();
+            }
+            child
+        };
+        let mut first = start();
+        let is_alone = || is_alone(first.id(), &program);
+        assert!(is_alone());
+        let mut second = start();
+        assert!(!is_alone());
+        second.kill().unwrap();
+        while !stat(second.id()).unwrap().has_ended {
+            std::thread::yield_now();
+        }
+        assert!(is_alone());
+        second.wait().unwrap();
+
+        let own = stat(std::process::id()).unwrap();
+        assert!(!super::is_alone(first.id(), &own.program), "it is of another program");
+        assert!(!super::is_alone(u32::MAX, &program));
+        first.kill().unwrap();
+        first.wait().unwrap();
     }
 }

@@ -16,8 +16,10 @@ use super::servers::{Batch, Note, Servers};
 use super::verdicts::Verdicts;
 use super::{Names, Shared, Told};
 use crate::clock;
-use crate::led::process::{is_alive, started};
+use crate::led::process::{is_alive, is_alone, started};
 
+/// The name of its processes.
+const PROGRAM: &str = "haproxy";
 /// The longest time for one connection, from connecting to the end of the last reply.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// The most bytes of the replies over one connection: 10,000 servers have 4 MB.
@@ -94,7 +96,7 @@ impl Driver {
         let batch = self.servers.batch(&told.nodes, self.verdicts.commands(verdicts, clock::wall_ns()));
         let replies = send(&self.socket, &batch)?;
         self.servers
-            .heard(&batch, &replies, clock::now(), started)
+            .heard(&batch, &replies, clock::now(), started, |pid| is_alone(pid, PROGRAM))
             .map_err(|wrong| format!("{wrong}; expected is the socket of HAProxy's `stats socket` line"))?;
         self.verdicts.told(verdicts);
         let older = self.servers.keep_older(is_alive);

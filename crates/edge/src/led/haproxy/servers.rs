@@ -245,7 +245,8 @@ impl Servers {
         self.cluster.backends.iter().enumerate().flat_map(of_site)
     }
 
-    /// Takes the replies to a batch, one for each command. `started` says when a process started, as [`Worker`] has it.
+    /// Takes the replies to a batch, one for each command. `started` says when a process started, as [`Worker`] has it, and `is_alone`
+    /// whether there is no other that it may have replaced.
     ///
     /// # Errors
     /// If they are not what was asked for; then nothing is taken.
@@ -255,6 +256,7 @@ impl Servers {
         replies: &[String],
         now: Time,
         started: impl Fn(u32) -> Option<u32>,
+        is_alone: impl Fn(u32) -> bool,
     ) -> Result<(), Wrong> {
         let expected = batch.sets.len() + 1 + usize::from(batch.stops) + self.cluster.backends.len();
         if replies.len() != expected {
@@ -269,7 +271,7 @@ impl Servers {
         let lists = lists.collect::<Result<Vec<_>, _>>()?;
         self.take_refusals(batch, set);
         let is_first = self.process.is_none();
-        self.take_process(process, started(process.pid), now);
+        self.take_process(process, started(process.pid), is_alone, now);
         self.take_servers(lists);
         for node in 0..self.nodes.len() {
             self.take_node(node, &batch.wanted[node], batch.stops, is_first, now);
@@ -290,13 +292,20 @@ impl Servers {
         }
     }
 
-    fn take_process(&mut self, Process { pid, uptime }: Process, started: Option<u32>, now: Time) {
+    fn take_process(
+        &mut self,
+        Process { pid, uptime }: Process,
+        started: Option<u32>,
+        is_alone: impl Fn(u32) -> bool,
+        now: Time,
+    ) {
         let process = Worker { pid, started: started.unwrap_or(UNKNOWN) };
         match self.process.replace(process) {
             Some(old) if old == process => return,
             Some(old) if old.started == UNKNOWN => self.whole_at = now.after(self.cluster.drain_max),
             Some(old) => self.older.push(old),
             // One that was replaced before this front began may still have requests, for as long as a node may drain.
+            None if is_alone(pid) => {}
             None => self.whole_at = now.after(self.cluster.drain_max.saturating_sub(uptime)),
         }
         self.notes.push(Note::Began(pid));

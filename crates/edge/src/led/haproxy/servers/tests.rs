@@ -3,6 +3,8 @@ use super::*;
 const ALPHA: SiteId = SiteId::new(0);
 const BETA: SiteId = SiteId::new(1);
 const NODE: NodeId = NodeId::new(0);
+/// A process that has replaced no other.
+const ALONE: u32 = 6;
 
 /// HAProxy as a table: the weights and requests of two servers in each of two backends.
 struct Table {
@@ -90,7 +92,7 @@ fn wanted(nodes: [Ownership; 2]) -> Vec<Wanted> {
 fn exchange(servers: &mut Servers, table: &mut Table, wanted: &[Wanted], now: Time) {
     let batch = servers.batch(wanted, vec![]);
     let replies = table.answer(&batch, usize::MAX);
-    servers.heard(&batch, &replies, now, |pid| Some(pid + 1)).unwrap();
+    servers.heard(&batch, &replies, now, |pid| Some(pid + 1), |pid| pid == ALONE).unwrap();
 }
 
 /// HAProxy that does as is wanted, where the first node serves alpha and the second beta.
@@ -241,6 +243,19 @@ fn a_process_that_was_replaced_may_have_requests_until_it_has_ended() {
 }
 
 #[test]
+fn a_process_that_began_before_the_front_may_have_replaced_another_unless_it_is_alone() {
+    let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
+    let cluster = || HaproxyCluster { drain_max: Duration::from_secs(60), ..cluster() };
+    for (pid, requests) in [(ALONE, 0), (7, 1)] {
+        let (mut table, mut servers) = (Table::new(pid), Servers::new(cluster()));
+        for now in 1..9 {
+            exchange(&mut servers, &mut table, &wanted([drains, serving(BETA)]), ms(now));
+        }
+        assert_eq!(servers.stated(NODE), Some((drains, requests)));
+    }
+}
+
+#[test]
 fn what_is_cut_or_is_something_else_changes_nothing() {
     let mut table = Table::new(7);
     let mut servers = led(&mut table);
@@ -248,11 +263,11 @@ fn what_is_cut_or_is_something_else_changes_nothing() {
     let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]), vec![]);
     let whole = table.answer(&batch, usize::MAX);
     for most in 0..whole.len() {
-        assert!(servers.heard(&batch, &whole[..most], ms(9), Some).is_err());
+        assert!(servers.heard(&batch, &whole[..most], ms(9), Some, |_| false).is_err());
     }
     let mut other = whole.clone();
     other[whole.len() - 1] = "what\n".into();
-    assert!(servers.heard(&batch, &other, ms(9), Some).is_err());
+    assert!(servers.heard(&batch, &other, ms(9), Some, |_| false).is_err());
     assert_eq!(servers.stated(NODE), before);
 }
 
