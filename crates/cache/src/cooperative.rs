@@ -34,8 +34,10 @@ const INBOX: InboxSpec = InboxSpec { slots: 256, message_bytes_max: 16 << 10 };
 /// Bytes that wait for a full inbox, above which what only keeps references up to date is not sent: a reference that is out of
 /// date costs its reader a read that fails.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// The longest message: a larger object is not passed on.
-const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// The largest object that a message carries. A request that could have a larger one by message alone is refused.
+const OBJECT_BYTES_MAX: usize = 1 << 30;
+/// The longest message: such an object, and references beside it.
+const MESSAGE_BYTES_MAX: usize = OBJECT_BYTES_MAX + (1 << 20);
 
 /// Something for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +54,17 @@ pub enum Event {
         /// The object's bytes.
         bytes: Arc<[u8]>,
     },
+    /// A request gets no answer: its object is too large for a message, and its home has no place where it could be read.
+    Refused {
+        /// The request.
+        tag: u32,
+    },
+}
+
+/// The bytes that a message carries of an object of that size.
+fn carried(object_bytes: u32) -> usize {
+    let bytes = object_bytes as usize;
+    if bytes > OBJECT_BYTES_MAX { 0 } else { bytes }
 }
 
 /// A request that is not answered yet.
@@ -67,7 +80,7 @@ impl Request {
     fn is_answered_by(&self, from: NodeId, message: &Message, object: &[u8]) -> bool {
         match message {
             Message::Offer { key, place, bytes, .. } => {
-                (from, *key) == (self.home, self.key) && (place.is_some() || object.len() == *bytes as usize)
+                (from, *key) == (self.home, self.key) && (place.is_some() || object.len() == carried(*bytes))
             }
             _ => false,
         }
@@ -218,9 +231,13 @@ impl Node {
     }
 
     /// An object of the node's own disk has been read.
+    ///
+    /// # Panics
+    /// If it has 4 GiB or more, as no object has.
     pub fn loaded(&mut self, key: u64, bytes: Arc<[u8]>, events: &mut Vec<Event>) {
         let mut acts = Vec::new();
-        self.peer.loaded(key, bytes.len() as u32, &mut acts);
+        let size = bytes.len().try_into().expect("an object has less than 4 GiB");
+        self.peer.loaded(key, size, &mut acts);
         self.carry_out(acts, &Some((key, bytes)), events);
     }
 
@@ -243,10 +260,15 @@ impl Node {
     fn take(&mut self, from: NodeId, whole: &[u8], events: &mut Vec<Event>) {
         let Some((message, object)) = wire::message(whole) else { return };
         let mut at_hand = None;
-        if let Message::Offer { key, tag, place, .. } = &message {
+        if let Message::Offer { key, tag, bytes, place, .. } = &message {
             let request = self.under_way.get(tag);
             if !request.is_some_and(|request| request.is_answered_by(from, &message, object)) {
                 return tracing::debug!(from, tag, "an answer to what was not asked");
+            }
+            if place.is_none() && object.len() < *bytes as usize {
+                // Its notes are lost: reads that fail tell the same.
+                self.under_way.remove(tag);
+                return events.push(Event::Refused { tag: *tag });
             }
             at_hand = place.is_none().then(|| (*key, object.into()));
         }
@@ -346,7 +368,9 @@ impl Node {
     fn send(&mut self, to: NodeId, message: &Message, at_hand: &AtHand) {
         let is_update = !matches!(message, Message::Ask { .. } | Message::Offer { .. });
         let object = match message {
-            Message::Offer { key, place: None, .. } => self.bytes(*key, at_hand),
+            Message::Offer { key, place: None, bytes, .. } if carried(*bytes) > 0 => {
+                self.bytes(*key, at_hand)
+            }
             _ => Arc::from([]),
         };
         let Some(other) = self.others.get_mut(to as usize) else { return };
@@ -393,17 +417,26 @@ fn names(node: NodeId) -> [String; 2] {
 
 #[cfg(any(test, fuzzing))]
 impl Node {
-    /// The node 0 of three, which has asked node 1 for object 1 in request 1, and node 2 for object 2 in request 2.
-    pub(crate) fn with_requests(
+    /// The node `me` of three.
+    fn of_three(
         directory: &std::path::Path,
         protocol: sidelong_policy::cache::protocol::Protocol,
+        me: NodeId,
     ) -> Node {
         let room = sidelong_policy::cache::store::Room::bytes(Node::ROOM_BYTES as u64);
         let settings = CacheSettings::new(protocol, room, room, 16);
         let host = Host::Shm(sidelong_fabric::shm::ShmHost::new(directory));
         let run = sidelong_fabric::RunDirectory::at(directory.to_owned());
         let map = Map::new(256, Node::ROOM_BYTES);
-        let mut node = Node::new(&host, &run, 0, 3, settings, map, 1).expect("its memory is offered");
+        Node::new(&host, &run, me, 3, settings, map, 1).expect("its memory is offered")
+    }
+
+    /// The node 0 of three, which has asked node 1 for object 1 in request 1, and node 2 for object 2 in request 2.
+    pub(crate) fn with_requests(
+        directory: &std::path::Path,
+        protocol: sidelong_policy::cache::protocol::Protocol,
+    ) -> Node {
+        let mut node = Node::of_three(directory, protocol, 0);
         for number in [1, 2] {
             node.request(number, number.into(), number, &mut Vec::new());
         }
@@ -423,7 +456,7 @@ impl Node {
             match event {
                 Event::Load { key } if key < 4 => self.loaded(key, Arc::from([key as u8; 100]), &mut events),
                 Event::Load { .. } => {}
-                answer @ Event::Answer { .. } => answers.push(answer),
+                answer @ (Event::Answer { .. } | Event::Refused { .. }) => answers.push(answer),
             }
         }
         let kept: usize = self.incoming.values().map(|bytes| bytes.len()).sum();
@@ -458,5 +491,36 @@ mod tests {
         }
         assert_eq!(arrived(1, 1, 1, 5), [Event::Answer { tag: 1, bytes: Arc::from(*b"bytes") }]);
         assert_eq!(arrived(1, 1, 1, 5), [], "once");
+    }
+
+    #[test]
+    fn an_object_that_no_message_carries_is_refused_and_the_next_request_is_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        for protocol in Protocol::ALL.iter().copied() {
+            let mut asker = Node::with_requests(directory.path(), protocol);
+            let mut home = Node::of_three(directory.path(), protocol, 1);
+            let mut events = Vec::new();
+            let mut answers = |asker: &mut Node, bytes| {
+                for part in asker.others[1].waiting.drain(..) {
+                    let (from, whole) = join(&mut home.others, 1, &part).unwrap();
+                    home.take(from, &whole, &mut events);
+                }
+                assert_eq!(std::mem::take(&mut events), [Event::Load { key: 1 }], "{protocol}");
+                // The peer is told of the size alone: no test has so much memory to spare.
+                let mut acts = Vec::new();
+                home.peer.loaded(1, bytes, &mut acts);
+                let object = Arc::from(vec![7; carried(bytes)]);
+                home.carry_out(acts, &Some((1, object)), &mut events);
+                let parts: Vec<_> = home.others[0].waiting.drain(..).collect();
+                parts.iter().flat_map(|part| asker.arrived(part)).collect::<Vec<_>>()
+            };
+            let refused = answers(&mut asker, OBJECT_BYTES_MAX as u32 + 1);
+            assert_eq!(refused, [Event::Refused { tag: 1 }], "{protocol}");
+            asker.request(3, 1, 1, &mut Vec::new());
+            // More than its home keeps, so that it comes by message.
+            let large = Node::ROOM_BYTES as u32 + 1;
+            let bytes = Arc::from(vec![7; large as usize]);
+            assert_eq!(answers(&mut asker, large), [Event::Answer { tag: 3, bytes }], "{protocol}");
+        }
     }
 }

@@ -117,6 +117,7 @@ fn live(setup: &Setup) -> (Vec<Counters>, u64) {
                     );
                     is_answered = true;
                 }
+                Some((_, Event::Refused { .. })) => panic!("request {number} is refused"),
                 None => break,
             }
         }

@@ -42,7 +42,7 @@ pub struct Part<'a> {
 /// What came of it, after warm-up.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Played {
-    /// How long each request took.
+    /// How long each request took that was answered.
     pub took: Vec<Duration>,
     /// From the first of them until the last was answered.
     pub time: Duration,
@@ -50,6 +50,8 @@ pub struct Played {
     pub here: u64,
     /// What the node has counted meanwhile.
     pub counters: Counters,
+    /// Requests that were refused, warm-up included.
+    pub refused: u64,
     /// Answers that had other bytes than the object's, warm-up included.
     pub wrong: u64,
 }
@@ -63,7 +65,8 @@ struct Run<'a> {
     free: u32,
     /// By number of the request, when it began.
     began: Vec<Option<Instant>>,
-    answered: usize,
+    /// Requests that were answered or refused.
+    ended: usize,
     /// When each of the disk's accesses is done, and what is read then, soonest first.
     loads: VecDeque<(Instant, u64)>,
     /// When each of the disk's arms is free.
@@ -84,7 +87,7 @@ pub fn play(node: &mut Node, part: Part<'_>, stop: &AtomicBool, done: &mut dyn F
         node,
         part,
         next: 0,
-        answered: 0,
+        ended: 0,
         loads: VecDeque::new(),
         events: Vec::new(),
         counted: None,
@@ -93,7 +96,7 @@ pub fn play(node: &mut Node, part: Part<'_>, stop: &AtomicBool, done: &mut dyn F
     let mut is_done = false;
     while !stop.load(Ordering::Relaxed) {
         run.step();
-        if !is_done && run.answered == run.part.requests.len() {
+        if !is_done && run.ended == run.part.requests.len() {
             is_done = true;
             done(&run.played);
         }
@@ -157,15 +160,24 @@ impl Run<'_> {
                     self.loads.insert(at, (due, key));
                 }
                 Event::Answer { tag, bytes } => self.answered(tag as usize, &bytes),
+                Event::Refused { .. } => {
+                    self.played.refused += 1;
+                    self.ended();
+                }
             }
         }
+    }
+
+    /// A client is free to ask for the next object.
+    fn ended(&mut self) {
+        self.free += 1;
+        self.ended += 1;
     }
 
     fn answered(&mut self, number: usize, bytes: &[u8]) {
         let Object { key, .. } = self.part.requests[number];
         self.played.wrong += u64::from(!is_content(key, (self.part.size)(key).0, bytes));
-        self.free += 1;
-        self.answered += 1;
+        self.ended();
         let Some(began) = self.began[number].filter(|_| number >= self.part.warmup) else { return };
         let now = Instant::now();
         self.played.took.push(now - began);

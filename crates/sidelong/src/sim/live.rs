@@ -40,6 +40,7 @@ struct Told {
     read_failures: u64,
     update_messages: u64,
     update_bytes: u64,
+    refused: u64,
     wrong: u64,
 }
 
@@ -67,6 +68,8 @@ struct Pair<'a> {
     nodes: u32,
     simulated: Figures,
     live: Figures,
+    /// Requests for objects that were too large for a message.
+    refused: u64,
     /// Answers with other bytes than the object's.
     wrong: u64,
 }
@@ -75,14 +78,16 @@ pub(super) fn run(file: &Path, set: &[String], json: bool) -> Result<(), Failure
     let config = Config::load(file, set)?;
     for (number, point) in config.points().iter().enumerate() {
         let setup = setup(point)?;
-        let (live, wrong) = Nodes::start(file, set, number, &setup)?.play()?;
+        let told = Nodes::start(file, set, number, &setup)?.play()?;
+        let sum = |of: fn(&Told) -> u64| told.iter().map(of).sum::<u64>();
         let pair = Pair {
             protocol: point.get("protocol"),
             eviction: point.get("eviction"),
             nodes: setup.nodes,
             simulated: Figures::of(&Cluster::run(setup)),
-            live,
-            wrong,
+            live: Figures::all(&told),
+            refused: sum(|told| told.refused),
+            wrong: sum(|told| told.wrong),
         };
         match json {
             true => say(format!("{}\n", serde_json::to_string(&pair)?))?,
@@ -139,7 +144,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    fn play(mut self) -> Result<(Figures, u64), Failure> {
+    fn play(mut self) -> Result<Vec<Told>, Failure> {
         for (number, said) in self.said.iter_mut().enumerate() {
             let line = line(number, said)?;
             if line != READY {
@@ -157,9 +162,7 @@ impl Nodes {
             thread::spawn(move || _ = sender.send(line(number, &mut said)));
         }
         drop(sender);
-        let told = receiver.into_iter().map(|line| Ok(serde_json::from_str::<Told>(&line?)?));
-        let told = told.collect::<Result<Vec<_>, Failure>>()?;
-        Ok((Figures::all(&told), told.iter().map(|told| told.wrong).sum()))
+        receiver.into_iter().map(|line| Ok(serde_json::from_str(&line?)?)).collect()
     }
 }
 
@@ -251,6 +254,7 @@ fn tell(played: &Played) -> Result<(), Failure> {
         read_failures: counters.read_failures,
         update_messages: counters.update_messages,
         update_bytes: counters.update_bytes,
+        refused: played.refused,
         wrong: played.wrong,
     };
     say(format!("{}\n", serde_json::to_string(&told)?))
@@ -313,12 +317,13 @@ impl Figures {
 
 impl Pair<'_> {
     fn table(&self) -> String {
-        let Pair { protocol, eviction, nodes, wrong, .. } = self;
+        let Pair { protocol, eviction, nodes, refused, wrong, .. } = self;
         let head = format!("{protocol}, {eviction}, {nodes} nodes");
         let mut text = format!("{head:<32} {:>12} {:>12}\n", "simulated", "live");
         for ((name, simulated), (_, live)) in self.simulated.rows().into_iter().zip(self.live.rows()) {
             text += &format!("{name:<32} {simulated:>12.4} {live:>12.4}\n");
         }
+        text += &format!("{:<32} {:>12} {refused:>12}\n", "refused: too large for a message", "");
         text + &format!("{:<32} {:>12} {wrong:>12}\n\n", "answers with wrong bytes", "")
     }
 }
