@@ -81,6 +81,11 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether there is no room for a region.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Error::Create { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
 }
 
 /// Why a region could not be offered, or a link not established.

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
 use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
 use crate::directory::{self, OpenDirectory};
@@ -35,6 +35,7 @@ use crate::{Access, Batch, Error, Inbox, InboxSpec, OpError, RegionSpec, RunDire
 
 /// Appended to a region's name to form the name of its inbox.
 const INBOX: &str = ".inbox";
+const KIB: u64 = 1 << 10;
 /// Attempts to open a file that other processes keep creating, replacing and removing.
 const TRIES_MAX: usize = 4;
 
@@ -167,6 +168,7 @@ impl ShmHost {
     ) -> io::Result<Region> {
         let (temporary, file) = directory.create_temporary(spec.name)?;
         let made = (|| {
+            check_room(&file, spec.len as u64)?;
             // Allocate the blocks now: a sparse file on a full tmpfs would kill the process that touches a missing
             // page.
             fallocate(&file, FallocateFlags::empty(), 0, spec.len as u64)?;
@@ -265,6 +267,20 @@ impl Identity {
         let found = std::fs::symlink_metadata(path);
         found.is_ok_and(|found| self == Identity { device: found.dev(), number: found.ino() })
     }
+}
+
+/// # Errors
+/// If the file system has no room for `len` bytes. So none of them is taken, from others either, in vain.
+fn check_room(file: &File, len: u64) -> io::Result<()> {
+    let system = fstatvfs(file)?;
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    // A tmpfs without a limit states no blocks.
+    if system.f_blocks == 0 || len <= free {
+        return Ok(());
+    }
+    let [len, free] = [len.div_ceil(KIB), free / KIB];
+    let why = format!("No space left: it takes {len} KiB, and {free} KiB are free");
+    Err(io::Error::new(ErrorKind::StorageFull, why))
 }
 
 /// Empties a file and removes it. A peer that maps one of its pages loses that page, and links to the successor.

@@ -33,6 +33,7 @@ use crate::hangup::Hangup;
 use crate::listen;
 use crate::parent::{self, end_with_parent};
 use crate::parts::Parts;
+use crate::regions;
 use switches::Switches;
 
 const MIB: usize = 1 << 20;
@@ -294,7 +295,8 @@ impl Setup {
             cluster: identity,
             incarnation,
         };
-        let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec)?;
+        let host = Host::Shm(ShmHost::new(run.path()));
+        let region = regions::offer_owned(&host, &spec, "memory_mb of the cache")?;
         let cache = Cache::offered(settings, region, *map, began_ns);
         let neighbours = Neighbours::new(member.index, &peers, Some(fabric.directory()), identity);
         Ok((cache, Some(server::Cluster { neighbours, ways, near: None })))

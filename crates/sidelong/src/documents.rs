@@ -13,6 +13,7 @@ use sidelong_workload::origin::{self, Told};
 use crate::cache;
 use crate::failure::Failure;
 use crate::parts::Parts;
+use crate::regions;
 
 /// A node's documents, for its origin to keep.
 pub(crate) struct Kept {
@@ -35,7 +36,8 @@ impl Kept {
             cluster,
             incarnation,
         };
-        let documents = Documents::offered(host.offer_owned(&spec)?, memory_bytes, cache::seed()?);
+        let region = regions::offer_owned(host, &spec, "cache.document_memory_mb")?;
+        let documents = Documents::offered(region, memory_bytes, cache::seed()?);
         Ok(Some(Kept {
             documents: Arc::new(Mutex::new(documents)),
             max_age: Duration::from_secs(parts.cluster.cache.document_max_age_s.into()),

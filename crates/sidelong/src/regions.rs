@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
 use rustix::process::{Signal, getpid, kill_process};
-use sidelong_fabric::{Error, Region};
+use sidelong_fabric::{Error, Host, OwnedRegion, Region, RegionSpec};
 
 use crate::failure::Failure;
 
@@ -21,6 +21,17 @@ const CHECK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: Duration::from_mill
 
 /// Creates a region anew.
 pub(crate) type Offer = Box<dyn Fn() -> Result<Region, Error> + Send>;
+
+/// Offers memory that is as large as `setting` of the cluster file says.
+///
+/// # Errors
+/// As [`Host::offer_owned`]; one on its size names the setting.
+pub(crate) fn offer_owned(host: &Host, spec: &RegionSpec<'_>, setting: &str) -> Result<OwnedRegion, Failure> {
+    host.offer_owned(spec).map_err(|error| match error.is_full() {
+        true => Failure::new(format!("{error}, or lower {setting}")),
+        false => error.into(),
+    })
+}
 
 /// The thread that watches; it ends with this value.
 pub(crate) struct Guard {

@@ -13,7 +13,7 @@ use std::process::Command;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
 use sidelong_config::{CachePeer, Fabric, Scheme, Tls, Workload, WorkloadKind};
-use support::{Cluster, Running, run, skipped};
+use support::{Cluster, Running, eventually, run, skipped};
 
 /// A cluster of one node.
 fn small() -> Cluster {
@@ -241,16 +241,29 @@ fn full_memory_is_said_and_kills_nobody() {
 }
 
 #[test]
-fn a_cache_whose_memory_does_not_fit_is_refused() {
+fn memory_that_does_not_fit_is_refused_with_what_to_do() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     cluster.file.cache.peers = vec![CachePeer::new("c1", cluster.at(11211))];
+    cluster.file.cache.documents = true;
+    cluster.file.nodes[0].root = Some(cluster.path("."));
     fs::create_dir(cluster.run_dir()).unwrap();
-    let done = run_in(32 << 20, &cluster, &["cache", "c1"]).finish();
-    if done.err.contains("unshare") || done.err.contains("mount") {
-        return skipped(&format!("a full run directory: no mount namespace here: {}", done.err.trim()));
+    // Both want 64 MiB; a tmpfs of size 0 has no limit.
+    for (part, region, setting) in [
+        (["cache", "c1"], "c1.items.region", "memory_mb of the cache"),
+        (["node", "n1"], "n1.documents.region", "cache.document_memory_mb"),
+    ] {
+        let done = run_in(32 << 20, &cluster, &part).finish();
+        if done.err.contains("unshare") || done.err.contains("mount") {
+            return skipped(&format!("a full run directory: no mount namespace here: {}", done.err.trim()));
+        }
+        let line = done.refused();
+        assert!(line.contains(region) && line.contains("No space left: it takes 6"), "{line}");
+        assert!(line.contains("is /dev/shm full?") && line.ends_with(setting), "{line}");
+        let [kind, name] = part;
+        let running = run_in(0, &cluster, &[kind, name, "--events"]);
+        eventually("it runs where there is room", || running.out().contains("\"ready\""));
+        running.end().succeeded();
     }
-    let line = done.refused();
-    assert!(line.contains("c1.items") && line.contains("No space left"), "{line}");
 }
 
 #[test]
