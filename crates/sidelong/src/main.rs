@@ -9,7 +9,6 @@ mod cache;
 mod cgroup;
 mod changer;
 mod cli;
-mod deadline;
 mod documents;
 mod edge;
 mod event;

@@ -10,9 +10,9 @@ use serde::Serialize;
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{PeerStatus, SiteStatus, Status};
 use sidelong_fabric::RunDirectory;
+use sidelong_workload::deadline::Timed;
 
 use crate::cli::StatusArgs;
-use crate::deadline::Timed;
 use crate::failure::{Failure, say};
 use crate::history::{self, Holder};
 use crate::parts;

@@ -11,8 +11,8 @@ use std::{io, mem, thread};
 use sidelong_config::{CachePeer, ClusterFile};
 use sidelong_lab::results::up::{CacheLoad, CacheSummary};
 use sidelong_trace::{Sizes, Zipf};
+use sidelong_workload::memcached::Client;
 
-use super::memcached::Client;
 use crate::failure::Failure;
 
 /// Caches that `up --cache` adds to a file without any, and their first ports, for clients and for metrics.
@@ -24,6 +24,8 @@ const ADDED_MEMORY_MB: u32 = 8;
 
 /// Time between two questions for `stats`.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Longest wait for a connection, and for each part of an answer.
+const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Pause before a cache that did not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -223,7 +225,7 @@ impl Link {
         }
         let asked = match self.client.take() {
             Some(client) => Ok(client),
-            None => Client::connect(self.address),
+            None => Client::connect(self.address, WAIT_MAX),
         };
         let answered = asked.and_then(|mut client| Ok((ask(&mut client)?, client)));
         match answered {

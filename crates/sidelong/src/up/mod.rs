@@ -10,7 +10,6 @@ mod caches;
 mod children;
 mod foreign;
 mod home;
-mod memcached;
 mod outcome;
 mod plain;
 mod proxies;

@@ -5,23 +5,25 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// A connection whose reads end at the deadline.
-pub(crate) struct Timed {
+#[derive(Debug)]
+pub struct Timed {
     stream: TcpStream,
     deadline: Instant,
 }
 
 impl Timed {
     /// Reads what arrives within `wait` from now on.
-    pub(crate) fn new(stream: TcpStream, wait: Duration) -> Self {
+    pub fn new(stream: TcpStream, wait: Duration) -> Self {
         Timed { stream, deadline: Instant::now() + wait }
     }
 
     /// Reads on, for `wait` from now on.
-    pub(crate) fn extend(&mut self, wait: Duration) {
+    pub fn extend(&mut self, wait: Duration) {
         self.deadline = Instant::now() + wait;
     }
 
-    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+    /// The connection, to write to.
+    pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 }
