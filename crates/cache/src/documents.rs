@@ -144,6 +144,10 @@ struct Home {
     hasher: siphasher::sip::SipHasher13,
 }
 
+/// A node's memory could not be read, or what was read there changed at each try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unread;
+
 /// The documents of nodes, as others read them.
 pub struct DocumentReader {
     homes: Vec<Home>,
@@ -171,26 +175,30 @@ impl DocumentReader {
         }
     }
 
-    /// The document of a key at a node, by number, whether it is fresh or not. `None` also if the node's memory cannot be read.
-    pub fn find(&mut self, home: usize, key: &[u8]) -> Option<Document<'_>> {
+    /// The document of a key at a node, by number, whether it is fresh or not.
+    ///
+    /// # Errors
+    /// If it is not known whether the node has it.
+    pub fn find(&mut self, home: usize, key: &[u8]) -> Result<Option<Document<'_>>, Unread> {
         if !is_key(key) {
-            return None;
+            return Ok(None);
         }
-        let (link, hash) = self.link(home, key)?;
+        let (link, hash) = self.link(home, key).ok_or(Unread)?;
         let mut reader =
             Reader { initiator: &mut self.initiator, batch: &mut self.batch, link, map: self.map, key, hash };
         let sound = match reader.read() {
             Ok(Some(Found::Sound(sound))) => sound,
-            Ok(_) | Err(OpError::Timeout) => return None,
+            Ok(None) => return Ok(None),
+            Ok(Some(Found::Torn)) | Err(OpError::Timeout) => return Err(Unread),
             Err(error) => {
                 tracing::debug!(region = self.homes[home].region, %error, "documents were not read");
                 self.initiator.close(link);
                 self.homes[home].link = None;
-                return None;
+                return Err(Unread);
             }
         };
-        let bytes = self.batch.bytes(sound.op).ok()?;
-        Document::within(bytes.get(CACHE_ITEM_BYTES + key.len()..sound.item.len())?)
+        let bytes = self.batch.bytes(sound.op).map_err(|_| Unread)?;
+        Ok(bytes.get(CACHE_ITEM_BYTES + key.len()..sound.item.len()).and_then(Document::within))
     }
 
     /// The link to a node's memory, and the hash of a key there.
@@ -248,26 +256,26 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::open(directory.path().join("run")).unwrap();
         let mut reader = reader(&run);
-        assert_eq!(reader.find(0, b"www /a"), None, "there is no node");
+        assert_eq!(reader.find(0, b"www /a"), Err(Unread), "there is no node");
         let mut own = documents(&run);
         reader.homes[0].link_at_ns = 0;
         own.keep(b"www /a", &PAGE);
-        let found = reader.find(0, b"www /a").unwrap();
+        let found = reader.find(0, b"www /a").unwrap().unwrap();
         assert_eq!(found, PAGE);
         let fields: Vec<_> = found.fields().collect();
         assert_eq!(fields, [(&b"etag"[..], &b"\"a\""[..]), (b"content-type", b"text/html; charset=utf-8")]);
-        assert_eq!(reader.find(0, b"www /b"), None);
+        assert_eq!(reader.find(0, b"www /b"), Ok(None));
         own.keep(b"www /a", &Document { body: b"", ..PAGE });
-        assert_eq!(reader.find(0, b"www /a").unwrap().body, b"");
+        assert_eq!(reader.find(0, b"www /a").unwrap().unwrap().body, b"");
         own.forget(b"www /a");
-        assert_eq!(reader.find(0, b"www /a"), None);
+        assert_eq!(reader.find(0, b"www /a"), Ok(None));
         own.keep(b"www /a", &PAGE);
         drop(own);
         let mut anew = documents(&run);
-        assert_eq!(reader.find(0, b"www /a"), None, "it comes back empty");
+        assert_ne!(reader.find(0, b"www /a"), Ok(Some(PAGE)), "what it left is gone");
         reader.homes[0].link_at_ns = 0;
         anew.keep(b"www /a", &PAGE);
-        assert_eq!(reader.find(0, b"www /a"), Some(PAGE));
+        assert_eq!(reader.find(0, b"www /a"), Ok(Some(PAGE)));
     }
 
     #[test]
@@ -277,10 +285,10 @@ mod tests {
         let (mut own, mut reader) = (documents(&run), reader(&run));
         own.keep(b"k", &PAGE);
         own.keep(b"k", &Document { body: &vec![0; DOCUMENT_BYTES_MAX], ..PAGE });
-        assert_eq!(reader.find(0, b"k"), None);
+        assert_eq!(reader.find(0, b"k"), Ok(None));
         let long = [b'k'; KEY_BYTES_MAX + 1];
         own.keep(&long, &PAGE);
-        assert_eq!(reader.find(0, &long), None);
+        assert_eq!(reader.find(0, &long), Ok(None));
     }
 
     #[test]

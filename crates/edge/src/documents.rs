@@ -23,6 +23,7 @@ use sidelong_policy::documents::{Field, Reply, Takes, Validators};
 
 use crate::clock;
 use crate::metrics::Counts;
+use crate::status::DocumentStatus;
 
 /// The longest wait for a document that another request has asked its home for.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -71,6 +72,7 @@ pub(crate) struct Documents {
 }
 
 /// What threads know of keys, by place.
+#[derive(Debug)]
 pub(crate) struct Shared {
     homes: Homes,
     /// Whether each node keeps documents.
@@ -81,9 +83,19 @@ pub(crate) struct Shared {
     unkept_until_ns: Box<[AtomicU64]>,
     /// When a key was last changed by a request, so that what was kept before is not used.
     changed_ns: Box<[AtomicU64]>,
-    from_memory: AtomicU64,
-    after_wait: AtomicU64,
+    from_memory: Answers,
+    after_wait: Answers,
     from_server: AtomicU64,
+    /// Reads of nodes' memory that told whether the document is there, and those that failed.
+    answered_reads: AtomicU64,
+    failed_reads: AtomicU64,
+}
+
+/// Answers from memory.
+#[derive(Default, Debug)]
+struct Answers {
+    count: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Shared {
@@ -96,23 +108,63 @@ impl Shared {
             flights: places(),
             unkept_until_ns: places(),
             changed_ns: places(),
-            from_memory: AtomicU64::new(0),
-            after_wait: AtomicU64::new(0),
+            from_memory: Answers::default(),
+            after_wait: Answers::default(),
             from_server: AtomicU64::new(0),
+            answered_reads: AtomicU64::new(0),
+            failed_reads: AtomicU64::new(0),
         }
     }
 
     /// Its counters, for the metrics.
-    pub(crate) fn counts(self: Arc<Self>) -> Counts {
-        Counts {
-            name: "documents",
-            help: "Requests that a cache may answer, by where the answer came from",
-            label: "from",
-            read: Box::new(move || {
-                let counters = [&self.from_memory, &self.after_wait, &self.from_server];
-                let counts = counters.map(|counter| counter.load(Ordering::Relaxed));
-                ["memory", "memory-after-wait", "server"].into_iter().zip(counts).collect()
-            }),
+    pub(crate) fn counts(self: &Arc<Self>) -> [Counts; 3] {
+        let counts = |name, help, label, counters: fn(&Shared) -> Vec<(&'static str, &AtomicU64)>| {
+            let shared = Arc::clone(self);
+            let read = Box::new(move || {
+                let counters = counters(&shared).into_iter();
+                counters.map(|(value, counter)| (value, counter.load(Ordering::Relaxed))).collect()
+            });
+            Counts { name, help, label, read }
+        };
+        [
+            counts(
+                "documents",
+                "Requests that a cache may answer, by where the answer came from",
+                "from",
+                |all| {
+                    let Shared { from_memory, after_wait, from_server, .. } = all;
+                    vec![
+                        ("memory", &from_memory.count),
+                        ("memory-after-wait", &after_wait.count),
+                        ("server", from_server),
+                    ]
+                },
+            ),
+            counts(
+                "document_bytes",
+                "Bytes of the answers from nodes' memory, with their heads",
+                "from",
+                |all| vec![("memory", &all.from_memory.bytes), ("memory-after-wait", &all.after_wait.bytes)],
+            ),
+            counts(
+                "document_reads",
+                "Reads of nodes' memory for documents, by how they ended",
+                "end",
+                |all| vec![("answered", &all.answered_reads), ("failed", &all.failed_reads)],
+            ),
+        ]
+    }
+
+    /// The same, for people.
+    pub(crate) fn status(&self) -> DocumentStatus {
+        let [memory, after_wait] = [&self.from_memory, &self.after_wait];
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DocumentStatus {
+            memory: load(&memory.count),
+            memory_after_wait: load(&after_wait.count),
+            server: load(&self.from_server),
+            memory_bytes: load(&memory.bytes) + load(&after_wait.bytes),
+            failed_reads: load(&self.failed_reads),
         }
     }
 
@@ -169,8 +221,9 @@ impl Documents {
         takes: Takes,
     ) -> Option<Bytes> {
         let give = |has_waited: bool, found: Bytes| {
-            let counter = if has_waited { &self.shared.after_wait } else { &self.shared.from_memory };
-            counter.fetch_add(1, Ordering::Relaxed);
+            let answers = if has_waited { &self.shared.after_wait } else { &self.shared.from_memory };
+            answers.count.fetch_add(1, Ordering::Relaxed);
+            answers.bytes.fetch_add(found.len() as u64, Ordering::Relaxed);
             Some(found)
         };
         let deadline = Instant::now() + WAIT_MAX;
@@ -249,7 +302,10 @@ impl Documents {
     ) -> Option<T> {
         let changed_ns = Shared::place(&self.shared.changed_ns, asked.hash).load(Ordering::Relaxed);
         let mut reader = self.reader.borrow_mut();
-        let document = reader.find(asked.home.index(), &asked.key)?;
+        let found = reader.find(asked.home.index(), &asked.key);
+        let reads = if found.is_ok() { &self.shared.answered_reads } else { &self.shared.failed_reads };
+        reads.fetch_add(1, Ordering::Relaxed);
+        let document = found.ok().flatten()?;
         let age = document.age(now.as_ns());
         let is_fresh = age < document.fresh && document.checked_ns > changed_ns;
         is_fresh.then(|| use_it(document, age))

@@ -43,7 +43,7 @@ impl Front {
         };
         let admin = admin.map(listen).transpose()?;
         let seen = Arc::new(Seen::new(nodes.len(), sites.len(), view.stale()));
-        let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
+        let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents: None });
         let metrics = Arc::new(Metrics::new(Arc::clone(&state), None, 0, about, counts));
         Ok(Front { name: name.to_owned(), state, metrics, admin })
     }

@@ -43,6 +43,6 @@ pub use seen::Seen;
 pub use server::{Edge, Error, check_tls};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits};
-pub use status::{NodeStatus, PeerStatus, SiteStatus, Status};
+pub use status::{DocumentStatus, NodeStatus, PeerStatus, SiteStatus, Status};
 pub use view::{View, WorkersAt};
 pub use watch::{ReadLoads, Watch};

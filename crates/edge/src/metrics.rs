@@ -335,6 +335,7 @@ mod tests {
             seen: Arc::new(Seen::new(nodes, sites, stale)),
             nodes: names('n', nodes),
             sites: names('s', sites),
+            documents: None,
         };
         let page = Metrics::new(Arc::new(state), None, 1, Vec::new(), Vec::new()).encode();
         page.lines().filter(|line| line.starts_with("sidelong_edge_node_site{")).map(str::to_owned).collect()

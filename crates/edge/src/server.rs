@@ -99,7 +99,6 @@ pub struct Edge {
     settings: EdgeSettings,
     state: Arc<State>,
     metrics: Arc<Metrics>,
-    documents: Option<Arc<Shared>>,
     log: Option<AccessLog>,
     listener: TcpListener,
     is_handed_over: bool,
@@ -144,12 +143,12 @@ impl Edge {
         let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
-        let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
         let documents = settings.documents.as_ref().map(|documents| Arc::new(Shared::new(documents)));
-        counts.extend(documents.clone().map(Shared::counts));
+        counts.extend(documents.iter().flat_map(Shared::counts));
+        let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
         let metrics = Arc::new(metrics);
-        Ok(Edge { settings, state, metrics, documents, log, listener, is_handed_over, tls, admin })
+        Ok(Edge { settings, state, metrics, log, listener, is_handed_over, tls, admin })
     }
 
     /// The address that clients connect to.
@@ -180,7 +179,7 @@ impl Edge {
         let _admin = admin.map_err(|source| Error::Admin { edge: edge(), source })?;
         let (view, metrics) = (Arc::clone(&self.state.view), Arc::clone(&self.metrics));
         let (gate, log) = (self.state.gate.clone(), self.log.clone());
-        let shared = self.settings.documents.as_ref().zip(self.documents);
+        let shared = self.settings.documents.as_ref().zip(self.state.documents.as_ref());
         let documents =
             || shared.as_ref().map(|(settings, shared)| Documents::new(settings, Arc::clone(shared)));
         let routes = Routes::for_threads(&self.settings, view, gate, metrics, log, documents);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
-use sidelong_edge::{PeerStatus, SiteStatus, Status};
+use sidelong_edge::{DocumentStatus, PeerStatus, SiteStatus, Status};
 use sidelong_fabric::RunDirectory;
 use sidelong_workload::deadline::Timed;
 
@@ -82,6 +82,8 @@ pub(crate) struct Standings {
     pub(crate) sites: Vec<Standing>,
     /// By node, how many requests its foreign server handles at a time, as learned.
     pub(crate) learned_workers: Vec<Option<u32>>,
+    /// By edge or other front, what it answers from nodes' memory.
+    pub(crate) documents: Vec<Option<DocumentStatus>>,
 }
 
 /// Asks all edges for it.
@@ -97,6 +99,7 @@ pub(crate) fn standings(cluster: &Cluster) -> Standings {
     Standings {
         sites: sites.map(standing).collect(),
         learned_workers: report.nodes.iter().map(|node| node.learned_workers).collect(),
+        documents: report.edges.iter().map(|edge| edge.documents).collect(),
     }
 }
 
@@ -135,6 +138,9 @@ struct EdgeReport<'a> {
     /// The other edges that it hears, that is, whose requests and verdicts it knows, and those that it does not hear.
     hears: Vec<String>,
     misses: Vec<String>,
+    /// What it answers from nodes' memory, if nodes keep documents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    documents: Option<DocumentStatus>,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -259,6 +265,11 @@ impl<'a> Report<'a> {
             text.push('\n');
             top::table(&mut text, &NodeReport::HEAD, rows, 3);
         }
+        let rows: Vec<_> = self.edges.iter().filter_map(EdgeReport::documents).collect();
+        if !rows.is_empty() {
+            text.push('\n');
+            top::table(&mut text, &EdgeReport::DOCUMENTS_HEAD, rows, 1);
+        }
         for node in self.nodes.iter().filter(|node| node.is_failing) {
             text += &format!("{} does not answer: requests to it have failed\n", node.name);
         }
@@ -285,6 +296,21 @@ impl<'a> Report<'a> {
 }
 
 impl<'a> EdgeReport<'a> {
+    const DOCUMENTS_HEAD: [&'static str; 6] =
+        ["edge", "from memory", "after a wait", "from nodes", "MiB from memory", "failed reads"];
+
+    /// A row on the documents that it answers with.
+    fn documents(&self) -> Option<Vec<String>> {
+        let DocumentStatus { memory, memory_after_wait, server, memory_bytes, failed_reads } =
+            self.documents?;
+        let mib = memory_bytes as f64 / f64::from(1 << 20);
+        let counts = [memory, memory_after_wait, server].map(|count| count.to_string());
+        let name = self.name.to_owned();
+        Some(
+            [name].into_iter().chain(counts).chain([format!("{mib:.1}"), failed_reads.to_string()]).collect(),
+        )
+    }
+
     fn new((name, answer): &(&'a str, Result<Status, Problem>), moves: bool) -> Self {
         let peers = answer.iter().flat_map(|status| &status.peers);
         let (hears, misses): (Vec<_>, Vec<_>) = peers.partition(|peer| peer.heard);
@@ -295,6 +321,7 @@ impl<'a> EdgeReport<'a> {
             holds_nodes: moves && answer.as_ref().is_err_and(|problem| problem.is_silent),
             hears: names(hears),
             misses: names(misses),
+            documents: answer.as_ref().ok().and_then(|status| status.documents),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Client, Cluster, Reply, Running, eventually, metrics};
+use support::{Client, Cluster, Reply, Running, Terminal, eventually, metrics, run, skipped, try_get};
 
 /// A site of three nodes that serve one directory.
 struct Site {
@@ -123,7 +123,41 @@ fn an_edge_answers_from_a_nodes_memory_and_the_node_takes_no_part() {
     assert_eq!((other.status, other.body.as_str()), (200, "0123456789"));
     assert_eq!(site.ask(0, "GET", "/absent.html", "cache-control: only-if-cached\r\n").status, 504);
     assert_eq!(site.served(), served, "no node was asked");
-    assert!(metrics(site.cluster.admin(0))["sidelong_edge_documents_total{from=\"memory\"}"] >= 56.0);
+    let counted = metrics(site.cluster.admin(0));
+    assert!(counted["sidelong_edge_documents_total{from=\"memory\"}"] >= 56.0);
+    assert!(counted["sidelong_edge_document_bytes_total{from=\"memory\"}"] >= 50.0 * 10.0);
+    assert!(counted["sidelong_edge_document_reads_total{end=\"answered\"}"] >= 56.0);
+}
+
+#[test]
+fn what_edges_answer_from_memory_is_shown() {
+    let mut site = Site::start(3600, None);
+    site.await_memory(0, "/page.html");
+    let config = site.cluster.config();
+    let ask =
+        |command: &[&str]| run(command.iter().copied().chain(["--config", config.to_str().unwrap()])).json();
+    let status = ask(&["status", "--json"]);
+    let [first, second] = [0, 1].map(|edge| &status["edges"][edge]["documents"]);
+    assert!(first["memory"].as_u64() > Some(0) && first["memory_bytes"].as_u64() > Some(10), "{status}");
+    assert_eq!((first["server"].as_u64() > Some(0), second["memory"].as_u64()), (true, Some(0)), "{status}");
+    let top = ask(&["top", "--once", "--json"]);
+    assert!(top["documents"]["memory_total"].as_u64() >= first["memory"].as_u64(), "{top}");
+    let plain = run(["status", "--config", config.to_str().unwrap()]).succeeded();
+    assert!(plain.contains("from memory") && plain.contains("failed reads"), "{plain}");
+    site.up.take().unwrap().end();
+
+    let arguments = ["up", "--config", config.to_str().unwrap()];
+    let Some(mut page) = Terminal::start(&arguments, 40, 118, &[]) else {
+        return skipped("no pseudo-terminal");
+    };
+    page.sees("the edges, with where their answers come from", |text| {
+        let row = text.lines().find(|line| line.contains("│edge1 ")).unwrap_or_default();
+        // Nobody asks the edge while it begins.
+        _ = try_get(site.cluster.edge(0), "www.test", "/page.html");
+        text.contains(" documents ") && row.contains(" 100.0 ")
+    });
+    page.press("q");
+    assert_eq!(page.finish(), 0);
 }
 
 #[test]

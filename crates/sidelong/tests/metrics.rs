@@ -23,6 +23,9 @@ const ELSEWHERE: &[&str] = &[
     "sidelong_node_changes_total",
     // Where nodes keep documents, which `documents.rs` asks for.
     "sidelong_edge_documents_total",
+    "sidelong_edge_document_bytes_total",
+    "sidelong_edge_document_reads_total",
+    "sidelong_node_documents_total",
     // Of foreign servers.
     "sidelong_edge_node_learned_workers",
     "sidelong_edge_node_stranger_connections",

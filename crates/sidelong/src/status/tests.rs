@@ -43,6 +43,7 @@ fn first() -> Status {
         peers: vec![peer("edge2", false)],
         sites: vec![alpha, beta],
         nodes: vec![node("n1", 4), node("n2", 3)],
+        documents: None,
     }
 }
 
@@ -146,8 +147,20 @@ fn any_status() -> impl Strategy<Value = Status> {
             is_bound: learned_workers.map(|workers| workers % 2 == 0),
         });
     let peer = (name(), any::<bool>()).prop_map(|(name, heard)| PeerStatus { name, heard });
-    (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4))
-        .prop_map(|(closed_at_accept, peers, sites, nodes)| Status { closed_at_accept, peers, sites, nodes })
+    let documents =
+        any::<[u64; 5]>().prop_map(|[memory, memory_after_wait, server, memory_bytes, failed_reads]| {
+            DocumentStatus { memory, memory_after_wait, server, memory_bytes, failed_reads }
+        });
+    let documents = proptest::option::of(documents);
+    (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4), documents).prop_map(
+        |(closed_at_accept, peers, sites, nodes, documents)| Status {
+            closed_at_accept,
+            peers,
+            sites,
+            nodes,
+            documents,
+        },
+    )
 }
 
 proptest! {

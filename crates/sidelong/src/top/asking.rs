@@ -1,5 +1,5 @@
-//! What `top` shows of admission, and of what edges learned of servers: requested from the edges about once a second beside the scans. An edge that does not
-//! answer delays no page.
+//! What edges alone know, for the pages of `top` and `up`: admission, what they learned of servers, and where documents come from.
+//! It is requested about once a second beside the scans. An edge that does not answer delays no page.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sidelong_config::Cluster;
+use sidelong_edge::DocumentStatus;
 
 use crate::status::{Standing, Standings, standings};
 
@@ -46,31 +47,105 @@ fn most(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> Option<S
     grown.max().filter(|(count, _)| *count > 0).map(|(_, why)| why.clone())
 }
 
+/// What an edge answers from nodes' memory.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Documents {
+    pub(crate) edge: String,
+    /// Since it started; `None` while it does not answer.
+    pub(crate) total: Option<DocumentStatus>,
+    /// Between its last two answers, and the seconds that passed.
+    recent: Option<(DocumentStatus, f64)>,
+}
+
+impl Documents {
+    fn next(
+        edge: &str,
+        total: Option<DocumentStatus>,
+        before: Option<&DocumentStatus>,
+        seconds: f64,
+    ) -> Self {
+        let recent = total.zip(before).and_then(|(total, before)| Some((total.since(before)?, seconds)));
+        Documents { edge: edge.to_owned(), total, recent }
+    }
+
+    /// Requests by the second.
+    pub(crate) fn requests_per_s(&self) -> Option<f64> {
+        self.recent.map(|(recent, seconds)| recent.requests() as f64 / seconds)
+    }
+
+    /// MiB from memory by the second.
+    pub(crate) fn mib_per_s(&self) -> Option<f64> {
+        self.recent.map(|(recent, seconds)| recent.memory_bytes as f64 / f64::from(1 << 20) / seconds)
+    }
+
+    /// The part of recent requests that `count` counts, as a percentage.
+    pub(crate) fn percent(&self, count: fn(&DocumentStatus) -> u64) -> Option<f64> {
+        let (recent, _) = self.recent.filter(|(recent, _)| recent.requests() > 0)?;
+        Some(100.0 * count(&recent) as f64 / recent.requests() as f64)
+    }
+
+    /// Those of all edges.
+    pub(crate) fn sum(edges: &[Documents]) -> Documents {
+        let sum = |of: fn(&Documents) -> Option<DocumentStatus>| {
+            edges.iter().filter_map(of).reduce(|a, b| a.and(&b))
+        };
+        let seconds = edges.iter().find_map(|edge| edge.recent).map(|(_, seconds)| seconds);
+        let recent = sum(|edge| edge.recent.map(|(recent, _)| recent));
+        Documents { edge: String::new(), total: sum(|edge| edge.total), recent: recent.zip(seconds) }
+    }
+}
+
 /// What edges say.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Heard {
+pub(crate) struct Heard {
     /// By site; empty if no requests are ever rejected.
     pub(super) admitted: Vec<Admitted>,
     /// By node, see [`Standings::learned_workers`].
     pub(super) learned_workers: Vec<Option<u32>>,
+    /// By edge; empty if nodes keep no documents.
+    pub(crate) documents: Vec<Documents>,
+}
+
+impl Heard {
+    /// What is said `seconds` after `before`, if anything was.
+    fn new(cluster: &Cluster, now: &Standings, before: Option<&Standings>, seconds: f64) -> Self {
+        let admitted = now.sites.iter().enumerate().map(|(index, site)| match before {
+            Some(before) => Admitted::next(site.clone(), &before.sites[index], seconds),
+            None => Admitted::first(site.clone()),
+        });
+        let keeps = cluster.cache.documents;
+        let edges = cluster.edges.iter().zip(&now.documents).enumerate().filter(|_| keeps);
+        let documents = edges.map(|(index, (edge, documents))| {
+            let before = before.and_then(|before| before.documents[index].as_ref());
+            Documents::next(&edge.name, *documents, before, seconds)
+        });
+        Heard {
+            admitted: admitted.collect(),
+            learned_workers: now.learned_workers.clone(),
+            documents: documents.collect(),
+        }
+    }
 }
 
 /// The thread that asks. It ends some time after this is dropped.
-pub(super) struct Asking {
+pub(crate) struct Asking {
     latest: Arc<Mutex<Heard>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Asking {
-    /// Starts to ask the edges. Returns after the first answer.
-    pub(super) fn start(cluster: Cluster) -> std::io::Result<Self> {
-        let Standings { sites, learned_workers } = standings(&cluster);
-        let admitted = sites.iter().cloned().map(Admitted::first).collect();
-        let latest = Arc::new(Mutex::new(Heard { admitted, learned_workers }));
+    /// Starts to ask the edges, if they know something of `cluster` that is shown. Returns after the first answer.
+    pub(crate) fn start(cluster: &Cluster) -> std::io::Result<Option<Self>> {
+        let has_foreign = cluster.nodes.iter().any(|node| node.is_foreign);
+        if !cluster.has_admission() && !has_foreign && !cluster.cache.documents {
+            return Ok(None);
+        }
+        let (cluster, mut asked) = (cluster.clone(), Instant::now());
+        let mut before = standings(&cluster);
+        let latest = Arc::new(Mutex::new(Heard::new(&cluster, &before, None, 0.0)));
         let stop = Arc::new(AtomicBool::new(false));
         let (shown, stopped) = (Arc::clone(&latest), Arc::clone(&stop));
         let ask = move || {
-            let (mut before, mut asked) = (sites, Instant::now());
             while !stopped.load(Ordering::Relaxed) {
                 if asked.elapsed() < ASK_EVERY {
                     std::thread::sleep(END_EVERY);
@@ -78,20 +153,18 @@ impl Asking {
                 }
                 let seconds = asked.elapsed().as_secs_f64();
                 asked = Instant::now();
-                let Standings { sites, learned_workers } = standings(&cluster);
-                let both = sites.iter().zip(&before);
-                let admitted =
-                    both.map(|(now, before)| Admitted::next(now.clone(), before, seconds)).collect();
-                *shown.lock().unwrap_or_else(PoisonError::into_inner) = Heard { admitted, learned_workers };
-                before = sites;
+                let now = standings(&cluster);
+                let heard = Heard::new(&cluster, &now, Some(&before), seconds);
+                *shown.lock().unwrap_or_else(PoisonError::into_inner) = heard;
+                before = now;
             }
         };
         std::thread::Builder::new().name("asking".into()).spawn(ask)?;
-        Ok(Asking { latest, stop })
+        Ok(Some(Asking { latest, stop }))
     }
 
     /// The last answer.
-    pub(super) fn latest(&self) -> Heard {
+    pub(crate) fn latest(&self) -> Heard {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -121,5 +194,32 @@ mod tests {
         assert_eq!((next.rejected_per_s, next.why.as_deref()), (Some(18.0), Some("greedy")));
         let again = Admitted::next(standing(0, 0), &next.standing, 1.0);
         assert_eq!((again.rejected_per_s, again.why), (Some(0.0), None), "the edges were started again");
+    }
+
+    #[test]
+    fn documents_are_of_late_and_summed_up() {
+        let status = |memory, server| DocumentStatus {
+            memory,
+            server,
+            memory_bytes: memory << 20,
+            ..Default::default()
+        };
+        let next = |now, before: Option<DocumentStatus>| Documents::next("edge1", now, before.as_ref(), 2.0);
+        let first = next(Some(status(5, 1)), None);
+        assert_eq!((first.total.map(|total| total.requests()), first.requests_per_s()), (Some(6), None));
+        let second = next(Some(status(35, 11)), first.total);
+        let figures = |of: &Documents| (of.requests_per_s(), of.percent(|of| of.memory), of.mib_per_s());
+        assert_eq!(figures(&second), (Some(20.0), Some(75.0), Some(15.0)));
+        assert_eq!(
+            figures(&next(Some(status(1, 0)), second.total)),
+            (None, None, None),
+            "it was started again"
+        );
+        assert_eq!(figures(&next(None, second.total)), (None, None, None), "it does not answer");
+        let still = next(second.total, second.total);
+        assert_eq!(figures(&still), (Some(0.0), None, Some(0.0)));
+        let sum = Documents::sum(&[first, second.clone(), still, next(None, None)]);
+        assert_eq!(figures(&sum), figures(&second));
+        assert_eq!(sum.total.map(|total| total.memory), Some(75));
     }
 }

@@ -9,7 +9,7 @@ use sidelong_config::Cluster;
 use sidelong_layout::{NodeId, Ownership, SEQUENCE_MAX, Time, valid};
 use sidelong_load as load;
 
-use super::asking::{Admitted, Heard};
+use super::asking::{Admitted, Documents, Heard};
 use crate::monitor::Monitor;
 
 /// Most moves that are remembered.
@@ -225,6 +225,8 @@ pub(super) struct Look {
     pub(super) nodes: Vec<NodeRow>,
     /// By site, as the edges report; empty if no requests are ever rejected.
     pub(super) admitted: Vec<Admitted>,
+    /// Of all edges, if nodes keep documents.
+    pub(super) documents: Option<Documents>,
     pub(super) totals: Sums,
     /// Time since the first scan.
     pub(super) elapsed: Duration,
@@ -277,6 +279,7 @@ impl Looker {
                 sites: cluster.sites.iter().map(site).collect(),
                 nodes: cluster.nodes.iter().map(|node| NodeRow::new(node.name.clone())).collect(),
                 admitted: Vec::new(),
+                documents: None,
                 totals: Sums::default(),
                 elapsed: Duration::ZERO,
                 moves: 0,
@@ -309,6 +312,7 @@ impl Looker {
     /// Takes the edges' answers.
     pub(super) fn hear(&mut self, heard: Heard) {
         self.look.admitted = heard.admitted;
+        self.look.documents = (!heard.documents.is_empty()).then(|| Documents::sum(&heard.documents));
         for (row, learned) in self.look.nodes.iter_mut().zip(heard.learned_workers) {
             row.learned_workers = learned;
         }

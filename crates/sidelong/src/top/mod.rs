@@ -27,10 +27,10 @@ use crate::history;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parts::{self, Parts};
-use asking::Asking;
 use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
 
+pub(crate) use asking::{Asking, Documents};
 pub(crate) use column::Column;
 pub(crate) use find::running;
 pub(crate) use report::table;
@@ -87,7 +87,7 @@ pub(crate) fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure 
 struct Top {
     monitor: Monitor,
     looker: Looker,
-    /// `None` if there is nothing to ask: no requests are ever rejected, and no server is foreign.
+    /// `None` if there is nothing to ask.
     asking: Option<Asking>,
     run: RunDirectory,
     edges: Vec<String>,
@@ -111,9 +111,7 @@ impl Top {
             };
             return Err(not_running(&parts.cluster, file, &why));
         }
-        if parts.cluster.has_admission() || parts.cluster.nodes.iter().any(|node| node.is_foreign) {
-            top.asking = Some(Asking::start(parts.cluster)?);
-        }
+        top.asking = Asking::start(&parts.cluster)?;
         Ok(top)
     }
 

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_edge::DocumentStatus;
 
+use super::asking::Documents;
 use super::column::{Column, age, short};
 use super::controls::Controls;
 use super::look::{Look, NodeRow, Status, Sums};
@@ -17,6 +19,8 @@ struct Report<'a> {
     watched_s: f64,
     moves: u64,
     totals: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    documents: Option<DocumentFigures>,
     sites: Vec<Site<'a>>,
     nodes: Vec<Node<'a>>,
 }
@@ -45,6 +49,33 @@ struct Figures {
     cpu_percent: Option<f64>,
     net_bytes_per_s: u64,
     requests_per_s: f64,
+}
+
+/// Of all edges. `None` if no edge reports, or only one answer was there yet.
+#[derive(Serialize)]
+struct DocumentFigures {
+    requests_total: Option<u64>,
+    memory_total: Option<u64>,
+    memory_after_wait_total: Option<u64>,
+    server_total: Option<u64>,
+    memory_bytes_total: Option<u64>,
+    failed_reads_total: Option<u64>,
+    requests_per_s: Option<f64>,
+}
+
+impl DocumentFigures {
+    fn of(documents: &Documents) -> Self {
+        let total = documents.total;
+        DocumentFigures {
+            requests_total: total.map(|total| total.requests()),
+            memory_total: total.map(|total| total.memory),
+            memory_after_wait_total: total.map(|total| total.memory_after_wait),
+            server_total: total.map(|total| total.server),
+            memory_bytes_total: total.map(|total| total.memory_bytes),
+            failed_reads_total: total.map(|total| total.failed_reads),
+            requests_per_s: documents.requests_per_s(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -123,6 +154,7 @@ pub(super) fn json(look: &Look) -> Result<String, serde_json::Error> {
             sums: figures(&look.totals),
             age_max_us: look.totals.age_max.map(micros),
         },
+        documents: look.documents.as_ref().map(DocumentFigures::of),
         sites: sites.collect(),
         nodes: look.nodes.iter().map(|row| node(look, row)).collect(),
     };
@@ -176,7 +208,15 @@ fn micros(time: Duration) -> f64 {
 
 /// A line on the cluster, a table of the sites, and one of the nodes that `controls` selects.
 pub(super) fn plain(look: &Look, controls: &Controls) -> String {
-    let mut text = format!("{}: {}\n\n", look.cluster, summary(look));
+    let mut text = format!("{}: {}\n", look.cluster, summary(look));
+    if let Some(total) = look.documents.as_ref().and_then(|documents| documents.total) {
+        let DocumentStatus { memory, memory_after_wait, failed_reads, .. } = total;
+        let (all, from_memory) = (total.requests(), memory.saturating_add(memory_after_wait));
+        text += &format!(
+            "documents: {from_memory} of {all} requests answered from memory, {failed_reads} failed reads\n"
+        );
+    }
+    text.push('\n');
     let mut head =
         vec!["site", "nodes", "floor", "ceiling", "load", "busy", "queue", "req/s", "coming", "leaving"];
     if !look.admitted.is_empty() {

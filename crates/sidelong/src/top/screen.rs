@@ -7,6 +7,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
+use sidelong_edge::DocumentStatus;
 use sidelong_layout::SiteId;
 
 use super::asking::Admitted;
@@ -43,7 +44,7 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &Look, controls: &mut Controls, 
     let sites = (look.sites.len() as u16).min((height / 4).max(1)) + 1;
     let moves = (height / 10).clamp(1, MOVES_SHOWN);
     let parts = Layout::vertical([
-        Constraint::Length(2),
+        Constraint::Length(2 + u16::from(look.documents.is_some())),
         Constraint::Length(sites),
         Constraint::Length(moves),
         Constraint::Min(0),
@@ -100,8 +101,26 @@ fn heading(frame: &mut Frame<'_>, area: Rect, look: &Look, frozen: Option<Durati
         let text = format!(" FROZEN {:.0} s ", since.as_secs_f64());
         second.insert(0, (0, vec![text.bold().reversed(), " ".into()]));
     }
-    let lines = [first, second].map(|pieces| fitting_line(pieces, width));
-    frame.render_widget(Paragraph::new(lines.to_vec()), area);
+    let third = look.documents.as_ref().map(|documents| {
+        let percent = |count: fn(&DocumentStatus) -> u64| {
+            or_none(documents.percent(count).map(|percent| format!("{percent:.1} %")))
+        };
+        let failed = documents.total.map(|total| short(total.failed_reads));
+        vec![
+            figure(
+                0,
+                "documents/s",
+                or_none(documents.requests_per_s().map(|rate| short(rate.round() as u64))),
+            ),
+            figure(1, "from memory", percent(|of| of.memory)),
+            figure(4, "after a wait", percent(|of| of.memory_after_wait)),
+            figure(2, "from nodes", percent(|of| of.server)),
+            figure(5, "MiB/s", or_none(documents.mib_per_s().map(|rate| format!("{rate:.1}")))),
+            figure(3, "failed reads", or_none(failed)),
+        ]
+    });
+    let lines = [first, second].into_iter().chain(third).map(|pieces| fitting_line(pieces, width));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
 }
 
 fn site_table(frame: &mut Frame<'_>, area: Rect, look: &Look) {

@@ -43,6 +43,7 @@ use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::end_left_behind;
 use crate::parts::{Parts, with_nodes};
+use crate::top::{Asking, Documents};
 use admissions::{Admissions, Told};
 pub(crate) use auction::Demo;
 use auction::{Auction, Neighbours};
@@ -81,6 +82,8 @@ pub(crate) struct Status<'a> {
     pub(crate) admissions: &'a Admissions,
     /// Each cache of the file.
     pub(crate) caches: Vec<Seen>,
+    /// Each edge, if nodes keep documents.
+    pub(crate) documents: Vec<Documents>,
     /// The latest events, newest last.
     pub(crate) happened: &'a [Happened],
 }
@@ -211,6 +214,8 @@ struct Up<'a> {
     admissions: Admissions,
     /// If the file has any.
     caches: Option<Caches>,
+    /// If nodes keep documents.
+    asking: Option<Asking>,
     began: Instant,
 }
 
@@ -284,6 +289,10 @@ impl<'a> Up<'a> {
             [] => None,
             peers => Some(Caches::start(peers, args.cache)?),
         };
+        let asking = match parts.cluster.cache.documents {
+            true => Asking::start(&parts.cluster)?,
+            false => None,
+        };
         let requests = args
             .requests
             .as_deref()
@@ -330,6 +339,7 @@ impl<'a> Up<'a> {
             reopen,
             steps,
             caches,
+            asking,
             _groups: groups,
             happened: Vec::new(),
             moves: Moves::default(),
@@ -550,6 +560,7 @@ impl<'a> Up<'a> {
             moves: self.moves.count,
             admissions: &self.admissions,
             caches: self.caches.as_ref().map(Caches::seen).unwrap_or_default(),
+            documents: self.asking.as_ref().map(|asking| asking.latest().documents).unwrap_or_default(),
             happened: &self.happened,
         }
     }

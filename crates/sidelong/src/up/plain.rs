@@ -6,6 +6,7 @@ use sidelong_layout::SiteId;
 
 use super::Status;
 use crate::failure::{Failure, say};
+use crate::top::Documents;
 
 pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
     let sites = status.cluster.sites.iter().enumerate().map(|(index, site)| {
@@ -34,8 +35,17 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         (false, true) => format!(", caches {gets:.0} gets/s {:.0} % hits", 100.0 * hits / gets),
         (false, false) => ", caches 0 gets/s".to_owned(),
     };
+    let documents = match status.documents.is_empty() {
+        true => String::new(),
+        false => {
+            let all = Documents::sum(&status.documents);
+            let memory = all.percent(|of| of.memory.saturating_add(of.memory_after_wait));
+            let memory = memory.map_or_else(String::new, |memory| format!(" {memory:.0} % from memory"));
+            format!(", documents {:.0}/s{memory}", all.requests_per_s().unwrap_or_default())
+        }
+    };
     say(format_args!(
-        "{:>5.0}s  {}  | {total}{} moves, oldest record {age} ms{caches}\n",
+        "{:>5.0}s  {}  | {total}{} moves, oldest record {age} ms{caches}{documents}\n",
         status.elapsed.as_secs_f64(),
         sites.collect::<Vec<_>>().join("  "),
         status.moves,

@@ -1,5 +1,6 @@
 //! The live page on a terminal.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use ratatui::Frame;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 use crate::page::{
     Terminal, alarm, block, colour, fitting, fitting_line, is_interrupt, load_bar, right, whose,
 };
+use crate::top::Documents;
 
 /// Width of a node's load bar, in cells; full is all workers busy and as many requests waiting.
 const BAR: usize = 24;
@@ -48,23 +50,26 @@ impl Screen {
 fn page(frame: &mut Frame<'_>, status: &Status<'_>) {
     let sites = status.cluster.sites.len() as u16 + 3;
     let nodes = status.cluster.nodes.len() as u16 + 3;
-    let caches = match status.caches.len() as u16 {
-        0 => 0,
-        caches => caches + 3,
-    };
+    let rows_of = |count: usize| if count == 0 { 0 } else { count as u16 + 3 };
+    let (documents, caches) = (rows_of(status.documents.len()), rows_of(status.caches.len()));
     let parts = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(sites),
         Constraint::Length(nodes),
+        Constraint::Length(documents),
         Constraint::Length(caches),
         Constraint::Min(3),
     ]);
-    let [head, top, middle, low, bottom] = parts.areas(frame.area());
+    let [head, top, middle, low, lower, bottom] = parts.areas(frame.area());
     heading(frame, head, status);
     site_table(frame, top, status);
     node_table(frame, middle, status);
+    if documents > 0 {
+        let titles = ("documents", "edge");
+        figures(frame, low, titles, &status.documents, |edge| &edge.edge, &DOCUMENTS);
+    }
     if caches > 0 {
-        cache_table(frame, low, status);
+        figures(frame, lower, ("caches", "cache"), &status.caches, |cache| &cache.name, &CACHE);
     }
     happenings(frame, bottom, status);
 }
@@ -323,92 +328,76 @@ impl NodeColumn {
     }
 }
 
-fn cache_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
+/// A figure of something, beside its name.
+struct Figure<T> {
+    title: &'static str,
+    /// On a narrow page the figure with the most is dropped first.
+    rank: u8,
+    /// What is shown; a dash for what is not known.
+    of: fn(&T) -> Option<String>,
+}
+
+const CACHE: [Figure<Seen>; 8] = [
+    Figure { title: "gets/s", rank: 0, of: |cache| whole(cache.per_s("cmd_get")) },
+    Figure { title: "own hits %", rank: 3, of: |cache| tenths(cache.percent_own()) },
+    Figure { title: "neighbour %", rank: 2, of: |cache| tenths(cache.percent("neighbour_hits")) },
+    Figure { title: "miss %", rank: 1, of: |cache| tenths(cache.percent("get_misses")) },
+    Figure { title: "items", rank: 7, of: |cache| count(cache.now("curr_items")) },
+    Figure { title: "MiB", rank: 5, of: |cache| tenths(cache.now("bytes").map(mib)) },
+    Figure { title: "evictions", rank: 6, of: |cache| count(cache.grown("evictions")) },
+    Figure { title: "failed reads", rank: 4, of: |cache| count(cache.grown("neighbour_read_failures")) },
+];
+
+const DOCUMENTS: [Figure<Documents>; 7] = [
+    Figure { title: "requests/s", rank: 0, of: |edge| whole(edge.requests_per_s()) },
+    Figure { title: "memory %", rank: 1, of: |edge| tenths(edge.percent(|of| of.memory)) },
+    Figure { title: "after a wait %", rank: 4, of: |edge| tenths(edge.percent(|of| of.memory_after_wait)) },
+    Figure { title: "node %", rank: 2, of: |edge| tenths(edge.percent(|of| of.server)) },
+    Figure { title: "MiB/s", rank: 5, of: |edge| tenths(edge.mib_per_s()) },
+    Figure { title: "MiB", rank: 6, of: |edge| tenths(edge.total.map(|total| mib(total.memory_bytes))) },
+    Figure { title: "failed reads", rank: 3, of: |edge| count(edge.total.map(|total| total.failed_reads)) },
+];
+
+fn whole(figure: Option<f64>) -> Option<String> {
+    figure.map(|figure| format!("{figure:.0}"))
+}
+
+fn tenths(figure: Option<f64>) -> Option<String> {
+    figure.map(|figure| format!("{figure:.1}"))
+}
+
+fn count(count: Option<u64>) -> Option<String> {
+    count.map(|count| count.to_string())
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// A table of the figures that fit, with a row for each of `all`.
+fn figures<T>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (title, of_one): (&str, &'static str),
+    all: &[T],
+    name: fn(&T) -> &str,
+    figures: &[Figure<T>],
+) {
     let room = usize::from(area.width.saturating_sub(BORDERS)).saturating_sub(NODE);
-    let columns = fitting(CacheColumn::ALL.to_vec(), &CacheColumn::DROPPED_FIRST, room, CacheColumn::width);
-    let rows = status.caches.iter().map(|cache| {
-        let name = Cell::from(cache.name.clone());
-        Row::new([name].into_iter().chain(columns.iter().map(|column| right(column.of(cache)))))
+    let width = |index: usize| figures[index].title.len().max(8);
+    let mut dropped_first: Vec<_> = (0..figures.len()).collect();
+    dropped_first.sort_by_key(|index| Reverse(figures[*index].rank));
+    let columns = fitting((0..figures.len()).collect(), &dropped_first, room, width);
+    let rows = all.iter().map(|one| {
+        let cell = |index: &usize| right((figures[*index].of)(one).unwrap_or_else(|| "–".to_owned()));
+        Row::new([Cell::from(name(one).to_owned())].into_iter().chain(columns.iter().map(cell)))
     });
-    let widths = columns.iter().map(|column| Constraint::Length(column.width() as u16));
+    let widths = columns.iter().map(|index| Constraint::Length(width(*index) as u16));
     let widths = [Constraint::Length(NODE as u16)].into_iter().chain(widths);
-    let titles = columns.iter().map(|column| right(column.title().to_owned()));
-    let head = [Cell::from("cache")].into_iter().chain(titles);
-    let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block("caches"));
+    let titles = columns.iter().map(|index| right(figures[*index].title.to_owned()));
+    let head = [Cell::from(of_one)].into_iter().chain(titles);
+    let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block(title));
     frame.render_widget(table, area);
-}
-
-/// A figure of a cache, beside its name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum CacheColumn {
-    Gets,
-    Own,
-    Neighbour,
-    Miss,
-    Items,
-    Bytes,
-    Evictions,
-    Failures,
-}
-
-impl CacheColumn {
-    const ALL: [CacheColumn; 8] = [
-        CacheColumn::Gets,
-        CacheColumn::Own,
-        CacheColumn::Neighbour,
-        CacheColumn::Miss,
-        CacheColumn::Items,
-        CacheColumn::Bytes,
-        CacheColumn::Evictions,
-        CacheColumn::Failures,
-    ];
-    /// The order in which they are dropped on a narrow page.
-    const DROPPED_FIRST: [CacheColumn; 8] = [
-        CacheColumn::Items,
-        CacheColumn::Evictions,
-        CacheColumn::Bytes,
-        CacheColumn::Failures,
-        CacheColumn::Own,
-        CacheColumn::Neighbour,
-        CacheColumn::Miss,
-        CacheColumn::Gets,
-    ];
-
-    fn title(self) -> &'static str {
-        match self {
-            CacheColumn::Gets => "gets/s",
-            CacheColumn::Own => "own hits %",
-            CacheColumn::Neighbour => "neighbour %",
-            CacheColumn::Miss => "miss %",
-            CacheColumn::Items => "items",
-            CacheColumn::Bytes => "MiB",
-            CacheColumn::Evictions => "evictions",
-            CacheColumn::Failures => "failed reads",
-        }
-    }
-
-    fn width(self) -> usize {
-        self.title().len().max(8)
-    }
-
-    /// What it shows of a cache; a dash for what that does not tell.
-    fn of(self, cache: &Seen) -> String {
-        let count = |count: Option<u64>| count.map(|count| count.to_string());
-        let percent = |percent: Option<f64>| percent.map(|percent| format!("{percent:.1}"));
-        let text = match self {
-            CacheColumn::Gets => cache.per_s("cmd_get").map(|gets| format!("{gets:.0}")),
-            CacheColumn::Own => percent(cache.percent_own()),
-            CacheColumn::Neighbour => percent(cache.percent("neighbour_hits")),
-            CacheColumn::Miss => percent(cache.percent("get_misses")),
-            CacheColumn::Items => count(cache.now("curr_items")),
-            CacheColumn::Bytes => {
-                cache.now("bytes").map(|bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
-            }
-            CacheColumn::Evictions => count(cache.grown("evictions")),
-            CacheColumn::Failures => count(cache.grown("neighbour_read_failures")),
-        };
-        text.unwrap_or_else(|| "–".to_owned())
-    }
 }
 
 fn happenings(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
