@@ -17,7 +17,7 @@ use crate::neighbours::{self, Found, Reader};
 
 /// The longest wait for a link to a node's memory, which is a file of this machine.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Time between two attempts to link to a node's memory.
+/// Time between two attempts to link to a node's memory, and between two looks whether the link still leads there.
 const LINK_EVERY_NS: u64 = 100_000_000;
 /// The largest document, with its key and head: a copy of it takes less than a millisecond of a thread that serves others, too.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
@@ -126,6 +126,12 @@ impl Documents {
         self.cache.usage()
     }
 
+    /// Whether another process has taken away the memory, so that nobody reads what is kept. Others are to be offered in their
+    /// place, once these are dropped.
+    pub fn is_lost(&self) -> bool {
+        self.cache.is_lost()
+    }
+
     fn now(&self) -> u32 {
         neighbours::second(self.began_ns, neighbours::now_ns())
     }
@@ -139,7 +145,7 @@ fn is_key(key: &[u8]) -> bool {
 struct Home {
     region: String,
     link: Option<LinkId>,
-    /// When it is linked to at the earliest, if it is not.
+    /// When it is linked to, or its link looked at, at the earliest.
     link_at_ns: u64,
     hasher: siphasher::sip::SipHasher13,
 }
@@ -204,20 +210,24 @@ impl DocumentReader {
     /// The link to a node's memory, and the hash of a key there.
     fn link(&mut self, home: usize, key: &[u8]) -> Option<(LinkId, u64)> {
         let home = &mut self.homes[home];
-        if home.link.is_none() {
-            let now_ns = neighbours::now_ns();
-            if now_ns < home.link_at_ns {
-                return None;
-            }
+        let now_ns = neighbours::now_ns();
+        if now_ns >= home.link_at_ns {
             home.link_at_ns = now_ns + LINK_EVERY_NS;
-            let found =
-                self.directory.find(&home.region, RegionKind::Cache, self.map.len(), Access::ReadOnly);
-            let linked = found.and_then(|key| self.initiator.connect(&key, PATIENCE));
-            let link =
-                linked.inspect_err(|error| tracing::debug!(%error, "no link to a node's documents")).ok()?;
-            match neighbours::life(&mut self.initiator, &mut self.batch, link, self.map) {
-                Some(life) => (home.link, home.hasher) = (Some(link), crate::cache::hasher(life.seed)),
-                None => self.initiator.close(link),
+            if let Some(link) = home.link.filter(|link| !self.initiator.is_current(*link)) {
+                self.initiator.close(link);
+                home.link = None;
+            }
+            if home.link.is_none() {
+                let found =
+                    self.directory.find(&home.region, RegionKind::Cache, self.map.len(), Access::ReadOnly);
+                let linked = found.and_then(|key| self.initiator.connect(&key, PATIENCE));
+                let link = linked
+                    .inspect_err(|error| tracing::debug!(%error, "no link to a node's documents"))
+                    .ok()?;
+                match neighbours::life(&mut self.initiator, &mut self.batch, link, self.map) {
+                    Some(life) => (home.link, home.hasher) = (Some(link), crate::cache::hasher(life.seed)),
+                    None => self.initiator.close(link),
+                }
             }
         }
         Some((home.link?, neighbours::hash(home.hasher, key)))

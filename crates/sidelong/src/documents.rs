@@ -1,11 +1,12 @@
 //! The documents that a node keeps where edges read them.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use sidelong_cache::documents::{Document, Documents};
 use sidelong_config::Node;
 use sidelong_edge::{Counts, document_key};
+use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
 use sidelong_layout::RegionKind;
 use sidelong_workload::origin::{self, Told};
@@ -15,60 +16,108 @@ use crate::failure::Failure;
 use crate::parts::Parts;
 use crate::regions;
 
+/// Pause before memory that could not be offered anew is offered again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// A node's documents, for its origin to keep.
 pub(crate) struct Kept {
-    documents: Arc<Mutex<Documents>>,
+    memory: Arc<Mutex<Memory>>,
     max_age: Duration,
     /// The hosts of each site, and its name.
     sites: Vec<(Vec<String>, String)>,
 }
 
-impl Kept {
-    /// Offers the memory for a node's documents, if it keeps any.
-    pub(crate) fn offer(parts: &Parts, node: &Node, host: &Host) -> Result<Option<Self>, Failure> {
-        let Some(name) = parts.documents_region(node) else { return Ok(None) };
-        let (memory_bytes, (cluster, incarnation)) = (parts.document_bytes(), parts.life());
+/// The memory that has them. If another process has taken it away, others' reads fail, and the next request that comes to the node
+/// for that has it offered anew.
+struct Memory {
+    /// `None` while it cannot be offered.
+    documents: Option<Documents>,
+    offer_at: Instant,
+    parts: Arc<Parts>,
+    region: String,
+    /// Documents that earlier memory kept and evicted.
+    before: [u64; 2],
+}
+
+impl Memory {
+    fn offer(&mut self) -> Result<(), Failure> {
+        let (memory_bytes, (cluster, incarnation)) = (self.parts.document_bytes(), self.parts.life());
         let spec = RegionSpec {
-            name: &name,
+            name: &self.region,
             kind: RegionKind::Cache,
             len: Documents::map(memory_bytes).len(),
             access: Access::ReadOnly,
             cluster,
             incarnation,
         };
-        let region = regions::offer_owned(host, &spec, "cache.document_memory_mb")?;
-        let documents = Documents::offered(region, memory_bytes, cache::seed()?);
-        Ok(Some(Kept {
-            documents: Arc::new(Mutex::new(documents)),
-            max_age: Duration::from_secs(parts.cluster.cache.document_max_age_s.into()),
-            sites: parts.cluster.sites.iter().map(|site| (site.hosts.clone(), site.name.clone())).collect(),
-        }))
+        let host = Host::Shm(ShmHost::new(self.parts.run.path()));
+        let region = regions::offer_owned(&host, &spec, "cache.document_memory_mb")?;
+        self.documents = Some(Documents::offered(region, memory_bytes, cache::seed()?));
+        Ok(())
+    }
+
+    /// The documents, in memory that others find.
+    fn documents(&mut self) -> Option<&mut Documents> {
+        if self.documents.as_ref().is_some_and(Documents::is_lost) {
+            self.before = self.counts();
+            self.documents = None;
+        }
+        if self.documents.is_none() && Instant::now() >= self.offer_at {
+            self.offer_at = Instant::now() + RETRY;
+            if let Err(Failure(why)) = self.offer() {
+                tracing::error!(why, "the memory for documents is not offered anew: no document is kept");
+            }
+        }
+        self.documents.as_mut()
+    }
+
+    /// Documents that were kept and evicted.
+    fn counts(&self) -> [u64; 2] {
+        let usage = self.documents.as_ref().map(Documents::usage).unwrap_or_default();
+        let [kept, evicted] = self.before;
+        [kept + usage.stored, evicted + usage.evicted]
+    }
+}
+
+fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kept {
+    /// Offers the memory for a node's documents, if it keeps any.
+    pub(crate) fn offer(parts: &Arc<Parts>, node: &Node) -> Result<Option<Self>, Failure> {
+        let Some(region) = parts.documents_region(node) else { return Ok(None) };
+        let parts = Arc::clone(parts);
+        let max_age = Duration::from_secs(parts.cluster.cache.document_max_age_s.into());
+        let sites = parts.cluster.sites.iter().map(|site| (site.hosts.clone(), site.name.clone())).collect();
+        let mut memory =
+            Memory { documents: None, offer_at: Instant::now(), parts, region, before: Default::default() };
+        memory.offer()?;
+        Ok(Some(Kept { memory: Arc::new(Mutex::new(memory)), max_age, sites }))
     }
 
     /// What is counted of them, for the metrics.
     pub(crate) fn counts(&self) -> Counts {
-        let documents = Arc::clone(&self.documents);
+        let memory = Arc::clone(&self.memory);
         Counts {
             name: "documents",
             help: "Documents that were put where edges read them, and that were evicted from there",
             label: "what",
-            read: Box::new(move || {
-                let usage = documents.lock().unwrap_or_else(PoisonError::into_inner).usage();
-                vec![("kept", usage.stored), ("evicted", usage.evicted)]
-            }),
+            read: Box::new(move || ["kept", "evicted"].into_iter().zip(lock(&memory).counts()).collect()),
         }
     }
 
     /// What the origin is to do with its documents.
     pub(crate) fn into_origin(self) -> origin::Documents {
-        let Kept { documents, max_age, sites } = self;
+        let Kept { memory, max_age, sites } = self;
         let keep = move |told: &Told<'_>| {
             let host = told.host.split(|byte| *byte == b':').next().unwrap_or_default();
             let is_its =
                 |hosts: &Vec<String>| hosts.iter().any(|own| host.eq_ignore_ascii_case(own.as_bytes()));
             let Some((_, site)) = sites.iter().find(|(hosts, _)| is_its(hosts)) else { return };
             let key = document_key(site, told.target);
-            let mut documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = lock(&memory);
+            let Some(documents) = memory.documents() else { return };
             match told.document {
                 Some(origin::Current { checked_ns, head, body }) => {
                     documents.keep(&key, &Document { checked_ns, fresh: max_age, head, body });

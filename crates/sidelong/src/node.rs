@@ -76,7 +76,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let _held = parent::hold(args, &parts.run)?;
     let offer = parts.fabric.offer(node.fabric_listen)?;
     let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
-    let documents = documents::Kept::offer(&parts, node, &offer.host)?;
+    let documents = documents::Kept::offer(&parts, node)?;
     server.judge(&parts.cluster, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node, server: &server, scope: scopes.sampled };
     let _kept = match record {

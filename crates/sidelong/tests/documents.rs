@@ -261,6 +261,34 @@ fn a_home_that_hangs_or_dies_is_read_on_and_one_that_is_back_keeps_documents_ane
 }
 
 #[test]
+fn memory_that_is_taken_away_is_offered_anew_by_the_node_that_goes_on() {
+    let site = Site::start(3600, None);
+    let home = site.home("/page.html");
+    let region = site.cluster.run_dir().join(format!("{home}.documents.region"));
+    let parts = site.cluster.parts();
+    let kept = |site: &Site| {
+        let node = site.cluster.file.nodes.iter().position(|node| node.name == home).unwrap();
+        metrics(site.cluster.node_admin(node))["sidelong_node_documents_total{what=\"kept\"}"]
+    };
+    // To nothing, to a page that is partly left, and by its name.
+    for left in [Some(0), Some(100), None] {
+        let before = kept(&site);
+        match left {
+            Some(left) => fs::File::options().write(true).open(&region).unwrap().set_len(left).unwrap(),
+            None => fs::remove_file(&region).unwrap(),
+        }
+        eventually("the document is kept anew", || {
+            assert_eq!(site.get("/page.html").body, "0123456789");
+            kept(&site) > before
+        });
+        assert_eq!(site.await_memory(0, "/page.html").node(), home, "{left:?}");
+    }
+    assert_eq!(site.cluster.parts(), parts, "no part has ended");
+    let edge = metrics(site.cluster.admin(0));
+    assert!(edge["sidelong_edge_document_reads_total{end=\"failed\"}"] >= 1.0);
+}
+
+#[test]
 fn documents_are_refused_where_nobody_could_keep_or_read_them() {
     let mut cluster = Cluster::new(&[("www", 1)]);
     cluster.file.cache.documents = true;
