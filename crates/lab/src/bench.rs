@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -242,6 +243,13 @@ impl<'a> Bench<'a> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The command of a part of a cluster, such as an edge, that ends with the lab.
+    pub(crate) fn part(&self, kind: &str, name: &str, config: &Path) -> Command {
+        let mut command = Command::new(&self.options.program);
+        command.args([kind, name, "--with-parent", "--config"]).arg(config);
+        command
     }
 
     /// The path of a result file.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use sidelong_config::{
     ClusterFile, Configuration, EdgeEntry, Identity, Limits, NodeEntry, RateEntry, Reconfig, SiteEntry,
 };
+use sidelong_workload::walk::INTERACTIONS_MEAN;
 
 use crate::bench::Bench;
 use crate::check::Check;
@@ -47,7 +48,6 @@ const CAPACITY_SETTLE: Duration = Duration::from_secs(2);
 const TOO_MUCH_PER_S: [f64; 3] = [60.0, 1600.0, 1000.0];
 /// A larger share of it that is served says that it was not too much.
 const SERVED_MAX: f64 = 0.9;
-const PAGES: f64 = 12.3;
 /// An answer is late from here on. A node of this share takes a third of a second to hash the password of a new user, and two thirds
 /// for two at a time, however many nodes there are.
 const LATE: Duration = Duration::from_secs(1);
@@ -119,7 +119,7 @@ impl Study for Day {
         for configuration in CONFIGURATIONS {
             let rates = rates::of_a_day(self.time).into_iter().zip(capacity).enumerate().map(
                 |(site, (day, of_a_node))| {
-                    let whole = PEAK_NODES * of_a_node / if site == 0 { PAGES } else { 1.0 };
+                    let whole = PEAK_NODES * of_a_node / if site == 0 { INTERACTIONS_MEAN } else { 1.0 };
                     day.into_iter().map(|rate| RateEntry { per_s: rate.per_s * whole, ..rate }).collect()
                 },
             );
@@ -207,7 +207,7 @@ const fn nodes(configuration: Configuration) -> usize {
 
 /// Requests of each that comes to the site: pages of a person, in the mean (docs/auction.md), or one.
 fn requests_of(site: &str) -> f64 {
-    if site == SITES[0] { PAGES } else { 1.0 }
+    if site == SITES[0] { INTERACTIONS_MEAN } else { 1.0 }
 }
 
 /// Runs `up` for `time`. Returns the moves and the requests.

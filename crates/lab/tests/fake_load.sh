@@ -27,7 +27,7 @@ if [ "$1" = up ]; then
             printf ",\"walk\":{\"seconds\":8,\"requests\":90,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,"
             printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
             printf "\"status_5xx\":0},\"refused_by_rules\":0,\"requests_per_s\":11,\"mean_ms\":3,\"p50_ms\":3,\"p99_ms\":%.1f,", max / 2
-            printf "\"max_ms\":%.1f,\"lag_ms_p99\":0,\"sessions\":{\"begun\":9,\"ended\":9,\"whole\":9,\"dropped\":0},", max
+            printf "\"max_ms\":%.1f,\"lag_ms_p99\":0,\"sessions\":{\"begun\":9,\"ended\":9,\"whole\":9,\"left\":0,\"dropped\":0},", max
             printf "\"interactions\":["
             count = split(names, name, " ")
             for (at = 1; at <= count; at++)

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use http::{HeaderValue, Uri};
-use sidelong_workload::client::Arrivals;
+use sidelong_workload::client::{Arrivals, CLIENTS_MAX, loopback_client};
 use sidelong_workload::walk::{AT_ONCE_MAX, Mix, Rows, Sessions, Summary, WalkConfig, Walker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -51,6 +52,13 @@ pub(crate) struct LoadArgs {
     /// What think times are multiplied by; 1 for 7 s in the mean, 0 for none.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     think: f64,
+    /// A person leaves at this error or rejection [default: begins again at the home page, each time].
+    #[arg(long, value_name = "N")]
+    leave_at: Option<NonZero<u32>>,
+    /// Addresses that the sessions come from, in turn, so that the site sees so many clients: of 127.0.0.0/8, for a site on this
+    /// machine [default: one, as the system chooses].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX as i64))]
+    addresses: Option<u32>,
     /// Stop after this time (500ms, 30s, 1h30m).
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
@@ -71,7 +79,8 @@ Exit codes: 0; 2 if no request succeeded.
 Examples:
   sidelong load --walk auction http://127.0.0.1:8000
   sidelong load --walk auction --sessions 500 --think 0.1 --for 1m http://127.0.0.1:8081 http://127.0.0.1:8082
-  sidelong load --walk auction --rate 20 --mix browsing --json --for 30s http://auction.example";
+  sidelong load --walk auction --rate 20 --mix browsing --json --for 30s http://auction.example
+  sidelong load --walk auction --rate 40 --leave-at 1 --addresses 1000 --for 1m http://127.0.0.1:8081";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Site {
@@ -168,6 +177,8 @@ fn config(args: &LoadArgs) -> Result<WalkConfig, Failure> {
             RowsArg::Emulated => Rows::AsEmulated,
         },
         think_factor: args.think,
+        leave_at: args.leave_at,
+        clients: (0..args.addresses.unwrap_or(0)).map(loopback_client).collect(),
         duration_max: args.duration,
         ..WalkConfig::new(addresses, host, sessions)
     })
@@ -244,8 +255,8 @@ fn write_interactions(f: &mut String, summary: &Summary) -> std::fmt::Result {
     };
     writeln!(
         f,
-        "{} sessions began, {} ended, {} without an error or a rejection{dropped}",
-        sessions.begun, sessions.ended, sessions.whole
+        "{} sessions began, {} ended, {} without an error or a rejection, {} by one{dropped}",
+        sessions.begun, sessions.ended, sessions.whole, sessions.left
     )?;
     let width = summary.interactions.iter().map(|of| of.interaction.len()).max().unwrap_or(0);
     let width = width.max("interaction".len());

@@ -141,6 +141,7 @@ fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
     let done = run(load).json();
     assert_eq!((&done["errors"], &done["refused_by_rules"].is_u64()), (&Value::from(0), &true), "{done}");
     assert!(done["sessions"]["whole"].as_u64() > Some(0), "{done}");
+    assert_eq!(done["sessions"]["left"], 0, "{done}");
 
     let walk = Running::start([
         "load",
@@ -163,7 +164,13 @@ fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
     python(&["audit"], &database);
     server.end();
 
-    let done = run(["load", "--walk", "auction", "--for", "200ms", "--think", "0.01", &url]);
+    let mut nobody = vec!["load", "--walk", "auction", "--for", "200ms", "--think", "0.01", &url];
+    nobody.extend(["--leave-at", "1", "--addresses", "50"]);
+    let done = run(nobody);
     assert_eq!(done.code, Some(2), "{done:?}");
+    let sessions = done.out.lines().find(|line| line.contains("sessions began")).unwrap();
+    let counts: Vec<u64> = sessions.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [_, ended, whole, left] = counts[..] else { panic!("{sessions}") };
+    assert!(ended > 0 && whole == 0 && left == ended, "{sessions}");
     assert!(done.err.contains("found no server"), "{done:?}");
 }

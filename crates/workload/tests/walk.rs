@@ -1,14 +1,15 @@
 //! The walker against a site of one page for each interaction, written by hand.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use sidelong_workload::client::{Arrivals, ClientError};
-use sidelong_workload::walk::{Interaction, Mix, Sessions, Summary, WalkConfig, Walker};
+use sidelong_workload::client::{Arrivals, ClientError, ErrorKind, loopback_client};
+use sidelong_workload::walk::{Completion, End, Interaction, Mix, Sessions, Summary, WalkConfig, Walker};
 
 /// Longest that anything awaited here may take: a bound for a test that fails, not a measure.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,6 +21,8 @@ struct Seen {
     path: String,
     cookie: String,
     body: String,
+    /// The address that it came from.
+    client: IpAddr,
 }
 
 /// Answers a request: a status and the interaction that the page says it is.
@@ -50,22 +53,30 @@ impl Site {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Four persons who do not think, until they have made so many requests.
-    fn walk(&self, requests: u64) -> Summary {
+    /// Four persons who do not think.
+    fn persons(&self) -> WalkConfig {
         let host = HeaderValue::from_static("auction.test");
-        let config = WalkConfig {
+        WalkConfig {
             think_factor: 0.0,
             ..WalkConfig::new(vec![self.address], host, Sessions::Closed { count: 4 })
-        };
-        let mut run = Walker::new(config).unwrap().start().unwrap();
-        let begun = Instant::now();
-        while run.live().requests < requests {
-            assert!(begun.elapsed() < PATIENCE, "never: {requests} requests");
-            thread::sleep(Duration::from_millis(1));
         }
-        run.stopper().stop();
-        run.wait()
     }
+
+    /// They walk until they have made so many requests.
+    fn walk(&self, requests: u64) -> Summary {
+        walk(Walker::new(self.persons()).unwrap(), requests)
+    }
+}
+
+fn walk(walker: Walker, requests: u64) -> Summary {
+    let mut run = walker.start().unwrap();
+    let begun = Instant::now();
+    while run.live().requests < requests {
+        assert!(begun.elapsed() < PATIENCE, "never: {requests} requests");
+        thread::sleep(Duration::from_millis(1));
+    }
+    run.stopper().stop();
+    run.wait()
 }
 
 /// The interaction of a request, by `demo/auction/PAGES.md`.
@@ -116,7 +127,8 @@ fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>, answers: &Answers) {
         }
         let mut words = line.split(' ').map(str::to_owned);
         let (method, path) = (words.next().unwrap(), words.next().unwrap());
-        let mut seen = Seen { method, path, cookie: String::new(), body: String::new() };
+        let client = stream.peer_addr().unwrap().ip();
+        let mut seen = Seen { method, path, cookie: String::new(), body: String::new(), client };
         let mut length = 0;
         loop {
             let mut field = String::new();
@@ -239,6 +251,57 @@ fn what_goes_wrong_is_counted_by_kind_and_the_session_goes_home() {
 }
 
 #[test]
+fn a_person_leaves_at_a_rejection_and_sessions_are_whole_or_not() {
+    let site = Site::start(|seen| match interaction(seen) {
+        "ViewItem" => (503, "Error"),
+        name => (200, name),
+    });
+    for leave_at in [1, 2] {
+        let seen: Arc<Mutex<Vec<Completion>>> = Arc::default();
+        let log = Arc::clone(&seen);
+        let config = WalkConfig { leave_at: NonZero::new(leave_at), ..site.persons() };
+        let walker = Walker::new(config).unwrap().observe(move |done| log.lock().unwrap().push(*done));
+        let summary = walk(walker, 500);
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len() as u64, summary.requests);
+        let count = |is: &dyn Fn(&Completion) -> bool| seen.iter().filter(|done| is(done)).count() as u64;
+        let sessions = summary.sessions;
+        assert_eq!(sessions.begun, count(&|done| done.is_first));
+        assert_eq!(sessions.ended, count(&|done| done.end.is_some()));
+        assert_eq!(sessions.whole, count(&|done| done.end == Some(End::Whole)));
+        assert_eq!(sessions.left, count(&|done| done.end == Some(End::Left)));
+        let marred = count(&|done| done.end == Some(End::Marred));
+        assert_eq!(sessions.ended, sessions.whole + sessions.left + marred);
+        assert!(sessions.whole > 0 && sessions.left > 0, "{summary:?}");
+        let failed = count(&|done| done.error == Some(ErrorKind::Unavailable));
+        assert_eq!(failed, count(&|done| done.interaction == Interaction::ViewItem));
+        if leave_at == 1 {
+            assert_eq!((marred, failed), (0, sessions.left), "the first rejection is the last request");
+        } else {
+            assert!(failed >= 2 * sessions.left && marred > 0, "{summary:?}");
+        }
+    }
+}
+
+#[test]
+fn sessions_come_from_the_addresses_in_turn_each_from_one() {
+    let site = Site::start(|seen| (200, interaction(seen)));
+    let clients: Vec<IpAddr> = (0..3).map(loopback_client).collect();
+    let arrivals = Arrivals::Given([Duration::ZERO; 7].into());
+    let config = WalkConfig {
+        clients: clients.clone(),
+        sessions: Sessions::Open { arrivals, at_once_max: 7 },
+        ..site.persons()
+    };
+    let summary = Walker::new(config).unwrap().start().unwrap().wait();
+    assert_eq!((summary.sessions.whole, summary.errors), (7, 0), "{summary:?}");
+    let seen = site.seen();
+    let begun = |client| seen.iter().filter(|seen| seen.cookie.is_empty() && seen.client == client).count();
+    assert_eq!(clients.iter().map(|client| begun(*client)).collect::<Vec<_>>(), [3, 2, 2]);
+    assert!(seen.iter().all(|seen| clients.contains(&seen.client)), "{seen:?}");
+}
+
+#[test]
 fn sessions_that_arrive_do_not_wait_for_others_and_are_dropped_beyond_the_bound() {
     // Nobody answers: the connections are accepted by the kernel alone.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -295,4 +358,7 @@ fn a_walk_that_cannot_be_is_refused() {
     let hasty =
         Walker::new(WalkConfig { think_factor: -1.0, ..to(somewhere(), Sessions::Closed { count: 1 }) });
     assert!(matches!(hasty.err(), Some(ClientError::ThinkFactor { .. })));
+    let clients = vec!["192.0.2.1".parse().unwrap()];
+    let abroad = Walker::new(WalkConfig { clients, ..to(somewhere(), Sessions::Closed { count: 1 }) });
+    assert!(matches!(abroad.err(), Some(ClientError::Client { .. })));
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -59,21 +58,16 @@ impl Stage {
         let (behind, foreign, run_behind) = cluster("behind", 3, true)?;
         let (builtin, own, run_builtin) = cluster("builtin", 6, false)?;
 
-        let part = |kind, name, config: &Path| {
-            let mut command = Command::new(&bench.options.program);
-            command.args([kind, name, "--with-parent", "--config"]).arg(config);
-            command
-        };
         let start = |name: &str, command, address, path, cpu| {
             let _pinned = Pinned::to(cpu)?;
             Server::start(bench, name, command, address, [HOST, path])
         };
         let agent = |name: &str, config: &Path, cluster: &sidelong_config::Cluster, cpu| {
             let admin = cluster.nodes[0].admin.expect("each node of the experiment has one");
-            start(name, part("node", NODE, config), admin, HEALTH, cpu)
+            start(name, bench.part("node", NODE, config), admin, HEALTH, cpu)
         };
         let edge = |name: &str, config: &Path, cluster: &sidelong_config::Cluster| {
-            start(name, part("edge", EDGE, config), cluster.edges[0].listen, OBJECT, system_cpu)
+            start(name, bench.part("edge", EDGE, config), cluster.edges[0].listen, OBJECT, system_cpu)
         };
         let port = |cluster: &sidelong_config::Cluster| {
             cluster.nodes[0].port().expect("each server of the experiment has a port")
@@ -90,7 +84,7 @@ impl Stage {
             agent("agent-measured", &measured, &beside, system_cpu)?,
             agent("agent-behind", &behind, &foreign, load_cpu)?,
         ];
-        let origin = start("origin", part("node", NODE, &builtin), port(&own), OBJECT, load_cpu)?;
+        let origin = start("origin", bench.part("node", NODE, &builtin), port(&own), OBJECT, load_cpu)?;
         let edges = [edge("edge-builtin", &builtin, &own)?, edge("edge-behind", &behind, &foreign)?];
         let (run, stop) = ([run_beside, run_behind, run_builtin], Arc::clone(&bench.options.stop));
         let stage = Stage { agents, edges, origin, servers, _run: run, load_cpu, stop };

@@ -4,7 +4,6 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -139,15 +138,11 @@ impl Parts {
         );
         file(&config, fs::write(&config, text + &cluster.to_toml()?))?;
 
-        let part = |kind, name| {
-            let mut command = Command::new(&bench.options.program);
-            command.args([kind, name, "--with-parent", "--config"]).arg(&config);
-            command
-        };
         let pinned = Pinned::to_any(load_cpus)?;
         let [node_at, edge_at, nginx_at, haproxy_at] =
             [NODE_PORT, EDGE_PORT, NGINX_PORT, HAPROXY_PORT].map(port);
-        let node = Server::start(bench, &name("node"), part("node", NODE), node_at, [HOST, HEALTH])?;
+        let node =
+            Server::start(bench, &name("node"), bench.part("node", NODE, &config), node_at, [HOST, HEALTH])?;
         drop(pinned);
         let held = if stand.rejects() { HELD } else { 0 };
         let held = (0..held).map(|_| hold(node_at).map_err(|error| node.failed(error.to_string())));
@@ -157,7 +152,7 @@ impl Parts {
             true => Server::start_listening(bench, &name(what), command, listen),
             false => Server::start(bench, &name(what), command, listen, [HOST, PROBE]),
         };
-        let mut proxies = vec![start("edge", part("edge", EDGE), edge_at)?];
+        let mut proxies = vec![start("edge", bench.part("edge", EDGE, &config), edge_at)?];
         let mut logs = Vec::new();
         if stand.has_others() {
             let nginx_log = log("nginx");

@@ -1,6 +1,6 @@
 //! The servers, which stay up, and the systems that take turns in front of them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use sidelong_config::{
     Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, NodeEntry, SiteEntry,
     default_run_dir,
 };
-use sidelong_workload::client::{ClientConfig, Cue, Generator, Load, Shot};
+use sidelong_workload::client::{ClientConfig, Cue, Generator, Load, Shot, loopback_client};
 use sidelong_workload::origin::ServiceTime;
 
 use super::judge::Sample;
@@ -78,7 +78,7 @@ impl Stage {
                 Servers::Builtin => (node(bench, index), OBJECT),
                 Servers::Gunicorn => (agent(bench.ground.port, index), HEALTH),
             };
-            Server::start(bench, &name, part(bench, "node", &name, &config), address, [HOSTS[HIGH], path])
+            Server::start(bench, &name, bench.part("node", &name, &config), address, [HOSTS[HIGH], path])
         };
         let nodes = (0..NODES).map(start).collect::<Result<_>>()?;
         let shared = std::env::temp_dir().join(format!("{}-verdicts", bench.ground.name));
@@ -113,7 +113,7 @@ impl Stage {
             _ => (0..EDGES)
                 .map(|index| {
                     let edge = format!("edge{}", index + 1);
-                    let command = part(bench, "edge", &edge, &config);
+                    let command = bench.part("edge", &edge, &config);
                     Server::start(bench, &format!("{name}-{edge}"), command, front(bench, index), probe)
                 })
                 .collect::<Result<_>>()?,
@@ -206,12 +206,6 @@ fn gunicorn(bench: &Bench<'_>, index: usize) -> Result<Server> {
     Server::start(bench, &name, command, address, [HOSTS[HIGH], OBJECT])
 }
 
-fn part(bench: &Bench<'_>, kind: &str, name: &str, config: &std::path::Path) -> Command {
-    let mut command = Command::new(&bench.options.program);
-    command.args([kind, name, "--with-parent", "--config"]).arg(config);
-    command
-}
-
 /// The cluster file of `system`. All files have the same servers, which therefore keep their configuration.
 fn write(bench: &Bench<'_>, system: System, servers: Servers) -> Result<PathBuf> {
     let path = bench.path(&format!("configs/{}.toml", system.word()));
@@ -264,11 +258,9 @@ fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<
     let uri = Uri::from_static(OBJECT);
     let load = Load::Open { arrivals: plan.arrivals(), in_flight_max: IN_FLIGHT_MAX };
     let sites = NAMES.map(str::to_owned).to_vec();
-    let client =
-        |index: usize| IpAddr::from(Ipv4Addr::new(127, 1, (index / 250) as u8, (index % 250) as u8 + 1));
     let config = ClientConfig {
         timeout: TIMEOUT,
-        clients: (0..HIGH_CLIENTS + LOW_CLIENTS).map(client).collect(),
+        clients: (0..(HIGH_CLIENTS + LOW_CLIENTS) as u32).map(loopback_client).collect(),
         ..ClientConfig::new(fronts, sites, load)
     };
     let samples = Arc::new(Mutex::new(Vec::new()));

@@ -1,7 +1,6 @@
 //! The load of a cluster file: objects of a trace or synthetic ones, in bursts over the sites in turn (Balaji et al. 2004,
 //! 4.3.1), or for each site at its own rates.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +8,9 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use sidelong_config::{Cluster, LoadMode, RateEntry, Site, Workload, WorkloadKind};
 use sidelong_trace::{Sizes, Trace, Zipf};
-use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Load, Shot, Source, Step, Stream};
+use sidelong_workload::client::{
+    Arrivals, ClientConfig, Cue, Load, Shot, Source, Step, Stream, loopback_client,
+};
 use tokio::time::Instant;
 
 use super::Listener;
@@ -111,7 +112,7 @@ impl Bursts {
             requests_max: self.workload.requests,
             duration_max: self.workload.duration,
             timeout: self.workload.timeout,
-            clients: (0..self.workload.addresses).map(address).collect(),
+            clients: (0..self.workload.addresses).map(loopback_client).collect(),
             may_be_closed: cluster.has_admission(),
             is_edge_of_site: is_by_site,
             // A node is chosen for a connection.
@@ -119,12 +120,6 @@ impl Bursts {
             ..ClientConfig::new(edges, sites, load)
         }
     }
-}
-
-/// The address of a client, in a part of 127.0.0.0/8 that nothing else uses.
-fn address(index: u32) -> IpAddr {
-    let [.., third, fourth] = index.to_be_bytes();
-    Ipv4Addr::new(127, 64, third, fourth).into()
 }
 
 impl Source for Bursts {

@@ -1,6 +1,6 @@
 //! The configuration of a load generator, and its checks.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -158,15 +158,28 @@ impl ClientConfig {
             let slots = if series.interval.is_zero() { 0 } else { series.intervals() };
             within("intervals and sites of the series", slots.saturating_mul(self.sites.len()), SLOTS_MAX)?;
         }
-        within("clients", self.clients_count(), CLIENTS_MAX)?;
-        self.clients.iter().try_for_each(|client| {
-            let bound = match self.edges.iter().find(|edge| edge.is_ipv4() != client.is_ipv4()) {
-                Some(_) => Err(std::io::ErrorKind::AddrNotAvailable.into()),
-                None => TcpListener::bind((*client, 0)),
-            };
-            bound.map(drop).map_err(|source| ClientError::Client { client: *client, source })
-        })
+        check_clients(&self.clients, &self.edges)
     }
+}
+
+/// Checks that there are not too many clients, and that each can connect to `edges` from its address.
+pub(crate) fn check_clients(clients: &[IpAddr], edges: &[SocketAddr]) -> Result<(), ClientError> {
+    if clients.len() > CLIENTS_MAX {
+        return Err(ClientError::Count { what: "clients", value: clients.len(), max: CLIENTS_MAX });
+    }
+    clients.iter().try_for_each(|client| {
+        let bound = match edges.iter().find(|edge| edge.is_ipv4() != client.is_ipv4()) {
+            Some(_) => Err(std::io::ErrorKind::AddrNotAvailable.into()),
+            None => TcpListener::bind((*client, 0)),
+        };
+        bound.map(drop).map_err(|source| ClientError::Client { client: *client, source })
+    })
+}
+
+/// The address of a client on this machine, by number, in a part of 127.0.0.0/8 that nothing else uses.
+pub fn loopback_client(number: u32) -> IpAddr {
+    let [.., third, fourth] = number.to_be_bytes();
+    Ipv4Addr::new(127, 64, third, fourth).into()
 }
 
 /// Why a load generator did not start, or did not end well.

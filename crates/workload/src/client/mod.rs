@@ -17,7 +17,7 @@
 mod arrivals;
 pub(crate) mod backoff;
 mod closed;
-mod config;
+pub(crate) mod config;
 mod ledger;
 pub(crate) mod link;
 mod open;
@@ -31,7 +31,7 @@ mod worker;
 pub use arrivals::{Arrivals, Gaps, RATE_PER_S_MAX, STEPS_MAX, STREAMS_MAX, Step, Stream};
 pub use config::{
     CLIENTS_MAX, CONNECTIONS_MAX, ClientConfig, ClientError, Load, SITES_MAX, SLOTS_MAX, SeriesConfig,
-    THREADS_MAX, TIMEOUT_MAX, WhenRefused,
+    THREADS_MAX, TIMEOUT_MAX, WhenRefused, loopback_client,
 };
 pub use report::{
     ClientSummary, EdgeSummary, Errors, Latency, Live, LiveSite, NodeSummary, SiteSummary, Summary,

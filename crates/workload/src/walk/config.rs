@@ -1,11 +1,13 @@
 //! The configuration of a walker, and its checks.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::time::Duration;
 
 use http::HeaderValue;
 
 use super::table::{Mix, Rows};
+use crate::client::config::check_clients;
 use crate::client::{Arrivals, ClientError, TIMEOUT_MAX};
 
 /// Most sessions at a time.
@@ -35,6 +37,9 @@ pub enum Sessions {
 pub struct WalkConfig {
     /// Where requests are sent. Each session keeps to one of them, in turn.
     pub addresses: Vec<SocketAddr>,
+    /// Addresses that sessions come from, in turn, so that the site sees different clients. Linux has all of 127.0.0.0/8. If there
+    /// are none, the system chooses one.
+    pub clients: Vec<IpAddr>,
     /// Host header.
     pub host: HeaderValue,
     /// The transition table.
@@ -45,6 +50,9 @@ pub struct WalkConfig {
     pub sessions: Sessions,
     /// What think times are multiplied by: 1 for 7 s in the mean (RUBiS), 0 for none.
     pub think_factor: f64,
+    /// A person leaves at this error or rejection of a session. `None` for never: after each the person begins again at Home, as
+    /// in RUBiS.
+    pub leave_at: Option<NonZero<u32>>,
     /// Ends the run after this time; requests in flight are still awaited.
     pub duration_max: Option<Duration>,
     /// Time limit of a request, including connecting.
@@ -58,11 +66,13 @@ impl WalkConfig {
     pub fn new(addresses: Vec<SocketAddr>, host: HeaderValue, sessions: Sessions) -> Self {
         WalkConfig {
             addresses,
+            clients: Vec::new(),
             host,
             mix: Mix::default(),
             rows: Rows::default(),
             sessions,
             think_factor: 1.0,
+            leave_at: None,
             duration_max: None,
             timeout: Duration::from_secs(10),
             seed: 1,
@@ -73,6 +83,7 @@ impl WalkConfig {
         if self.addresses.is_empty() {
             return Err(ClientError::NoEdges);
         }
+        check_clients(&self.clients, &self.addresses)?;
         if self.timeout.is_zero() || self.timeout > TIMEOUT_MAX {
             return Err(ClientError::Timeout { timeout: self.timeout });
         }

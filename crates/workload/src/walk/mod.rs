@@ -25,6 +25,6 @@ mod visitor;
 
 pub use config::{AT_ONCE_MAX, Sessions, THINK_FACTOR_MAX, WalkConfig};
 pub use interaction::Interaction;
-pub use report::{InteractionSummary, SessionsSummary, Summary};
+pub use report::{Completion, End, InteractionSummary, SessionsSummary, Summary};
 pub use run::{Run, Stopper, Walker};
-pub use table::{Mix, Rows};
+pub use table::{INTERACTIONS_MEAN, Mix, Rows};

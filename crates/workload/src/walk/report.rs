@@ -1,13 +1,12 @@
 //! What came of the requests, by interaction.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::interaction::Interaction;
-use super::visitor::{Came, Outcome};
-use crate::client::{Errors, Latency, LiveSite};
+use crate::client::{ErrorKind, Errors, Latency, LiveSite};
 
 /// Longest response time that is represented, in µs; longer ones are recorded as this.
 const TIME_US_MAX: u64 = 60_000_000;
@@ -58,8 +57,21 @@ pub struct SessionsSummary {
     pub ended: u64,
     /// Those of them in which each request succeeded.
     pub whole: u64,
+    /// Those of them that an error or a rejection ended.
+    pub left: u64,
     /// Those that did not begin, because too many were under way.
     pub dropped: u64,
+}
+
+impl SessionsSummary {
+    fn count(&mut self, end: End) {
+        self.ended += 1;
+        match end {
+            End::Whole => self.whole += 1,
+            End::Marred => {}
+            End::Left => self.left += 1,
+        }
+    }
 }
 
 /// The results for one interaction.
@@ -84,6 +96,36 @@ pub struct InteractionSummary {
     pub max_ms: f64,
 }
 
+/// How a session ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Each request succeeded, and then the person went.
+    Whole,
+    /// The person went after errors or rejections, but not because of them.
+    Marred,
+    /// An error or a rejection ended it.
+    Left,
+}
+
+/// The outcome of one request; see [`Walker::observe`](super::Walker::observe).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Completion {
+    /// What was asked for.
+    pub interaction: Interaction,
+    /// Whether its session began with it.
+    pub is_first: bool,
+    /// When it was sent.
+    pub sent_at: Instant,
+    /// From sending, with connecting, to the last byte of the page, or to the failure.
+    pub time: Duration,
+    /// `None` if it succeeded, or if the rules of the auction refused it.
+    pub error: Option<ErrorKind>,
+    /// Whether these refused it (409).
+    pub is_against_rules: bool,
+    /// How its session ended with it, if it did.
+    pub end: Option<End>,
+}
+
 /// What was recorded so far.
 pub(super) struct Book {
     tallies: Vec<Tally>,
@@ -106,15 +148,12 @@ impl Tally {
         Tally { times: histogram(), requests: 0, errors: Errors::default(), refused_by_rules: 0 }
     }
 
-    fn enter(&mut self, outcome: &Outcome) {
+    fn enter(&mut self, done: &Completion) {
         self.requests += 1;
-        match &outcome.came {
-            Came::Page(_) => record(&mut self.times, outcome.time),
-            Came::Refused(_) => {
-                self.refused_by_rules += 1;
-                record(&mut self.times, outcome.time);
-            }
-            Came::Failed(kind) => self.errors.count(*kind),
+        self.refused_by_rules += u64::from(done.is_against_rules);
+        match done.error {
+            None => record(&mut self.times, done.time),
+            Some(kind) => self.errors.count(kind),
         }
     }
 
@@ -137,9 +176,12 @@ impl Book {
         }
     }
 
-    pub(super) fn enter(&mut self, interaction: Interaction, outcome: &Outcome, lag: Duration) {
-        self.tallies[interaction as usize].enter(outcome);
-        self.window.enter(outcome);
+    pub(super) fn enter(&mut self, done: &Completion, lag: Duration) {
+        self.tallies[done.interaction as usize].enter(done);
+        self.window.enter(done);
+        if let Some(end) = done.end {
+            self.sessions.count(end);
+        }
         record(&mut self.lags, lag);
     }
 

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::config::{Sessions, WalkConfig};
-use super::report::{Book, Summary};
+use super::report::{Book, Completion, End, Summary};
 use super::session::Session;
 use super::table::Table;
-use super::visitor::{Came, Visitor};
+use super::visitor::{Came, Outcome, Visitor};
 use crate::client::backoff::Backoff;
 use crate::client::pace::Schedule;
 use crate::client::{ClientError, LiveSite, Recorder};
@@ -34,7 +34,10 @@ const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Walker {
     config: WalkConfig,
     recorder: Option<Recorder>,
+    observer: Option<Box<Observer>>,
 }
+
+type Observer = dyn Fn(&Completion) + Send + Sync;
 
 impl Walker {
     /// A walker as `config` specifies.
@@ -43,12 +46,17 @@ impl Walker {
     /// If `config` is not valid.
     pub fn new(config: WalkConfig) -> Result<Self, ClientError> {
         config.check()?;
-        Ok(Walker { config, recorder: None })
+        Ok(Walker { config, recorder: None, observer: None })
     }
 
     /// Enters each request into the figures of another run, too, which has the same addresses.
     pub fn record(self, recorder: Recorder) -> Self {
         Walker { recorder: Some(recorder), ..self }
+    }
+
+    /// Calls `observer` for each request once it has ended, on the walk's thread. It must be quick and not panic.
+    pub fn observe(self, observer: impl Fn(&Completion) + Send + Sync + 'static) -> Self {
+        Walker { observer: Some(Box::new(observer)), ..self }
     }
 
     /// Starts it on a thread of its own.
@@ -62,6 +70,7 @@ impl Walker {
             table: Arc::new(Table::new(self.config.mix, self.config.rows)),
             config: self.config,
             recorder: self.recorder,
+            observer: self.observer,
             book: Mutex::new(Book::new()),
             began: now,
             stop: Arc::new(watch::Sender::new(false)),
@@ -143,6 +152,7 @@ struct Shared {
     table: Arc<Table>,
     book: Mutex<Book>,
     recorder: Option<Recorder>,
+    observer: Option<Box<Observer>>,
     began: Instant,
     stop: Arc<watch::Sender<bool>>,
 }
@@ -156,6 +166,18 @@ impl Shared {
     fn is_over(&self) -> bool {
         let is_late = |max| self.began.elapsed() >= max;
         *self.stop.borrow() || self.config.duration_max.is_some_and(is_late)
+    }
+
+    /// Enters what came of a request of a session, by number.
+    fn enter(&self, session: u64, lag: Duration, outcome: &Outcome, done: &Completion) {
+        self.book().enter(done, lag);
+        if let Some(recorder) = &self.recorder {
+            let edge = (session % self.config.addresses.len() as u64) as usize;
+            recorder.enter(edge, outcome.sent_at, outcome.answer.as_ref(), done.error);
+        }
+        if let Some(observer) = &self.observer {
+            observer(done);
+        }
     }
 
     /// Resolves when the walk is stopped.
@@ -194,14 +216,14 @@ async fn walk(shared: Arc<Shared>) {
             for person in 0..u64::from(*count) {
                 let shared = Arc::clone(&shared);
                 tasks.spawn(async move {
-                    let mut random = shared.random(person);
+                    let (mut random, mut backoff) = (shared.random(person), Backoff::default());
                     loop {
                         // Persons do not all come at the same moment.
                         let due = Instant::now() + shared.think(&mut random);
                         if !shared.pause_until(due).await {
                             return;
                         }
-                        session(&shared, person, due, &mut random).await;
+                        session(&shared, person, due, &mut random, &mut backoff).await;
                     }
                 });
             }
@@ -220,7 +242,7 @@ async fn walk(shared: Arc<Shared>) {
                 let shared = Arc::clone(&shared);
                 tasks.spawn(async move {
                     let mut random = shared.random(cue.index);
-                    session(&shared, cue.index, due, &mut random).await;
+                    session(&shared, cue.index, due, &mut random, &mut Backoff::default()).await;
                     drop(place);
                 });
                 // What has ended needs no memory.
@@ -232,22 +254,17 @@ async fn walk(shared: Arc<Shared>) {
     tasks.join_all().await;
 }
 
-/// One session, whose first request is `due`.
-async fn session(shared: &Shared, number: u64, mut due: Instant, random: &mut Pcg64) {
+/// One session, whose first request is `due`. It ends after the pause of an error that it ends with, so that a person who comes
+/// again does not do so at once.
+async fn session(shared: &Shared, number: u64, mut due: Instant, random: &mut Pcg64, backoff: &mut Backoff) {
     let config = &shared.config;
-    let edge = (number % config.addresses.len() as u64) as usize;
-    let mut visitor = Visitor::new(config.addresses[edge], config.host.clone(), config.timeout);
+    let mut visitor = Visitor::new(config, number as usize);
     let (mut session, mut ask) = Session::begin(Arc::clone(&shared.table));
-    let (mut backoff, mut is_whole) = (Backoff::default(), true);
+    let (mut is_first, mut errors) = (true, 0);
     shared.book().sessions.begun += 1;
     loop {
         let lag = Instant::now().saturating_duration_since(due);
         let outcome = visitor.visit(&ask).await;
-        shared.book().enter(ask.interaction, &outcome, lag);
-        if let Some(recorder) = &shared.recorder {
-            let error = if let Came::Failed(error) = outcome.came { Some(error) } else { None };
-            recorder.enter(edge, outcome.sent_at, outcome.answer.as_ref(), error);
-        }
         let mut pause = Duration::ZERO;
         let next = match &outcome.came {
             Came::Page(page) | Came::Refused(page) => {
@@ -255,19 +272,35 @@ async fn session(shared: &Shared, number: u64, mut due: Instant, random: &mut Pc
                 session.next(page, random)
             }
             Came::Failed(_) => {
-                is_whole = false;
+                errors += 1;
                 pause = backoff.failed();
                 session.failed()
             }
         };
-        let Some(next) = next else { break };
-        due = Instant::now() + shared.think(random).max(pause);
-        if !shared.pause_until(due).await {
-            return;
+        let has_left = config.leave_at.is_some_and(|most| errors >= most.get());
+        let end = match (next.is_none(), errors) {
+            _ if has_left => Some(End::Left),
+            (true, 0) => Some(End::Whole),
+            (true, _) => Some(End::Marred),
+            (false, _) => None,
+        };
+        let done = Completion {
+            interaction: ask.interaction,
+            is_first,
+            sent_at: outcome.sent_at.into_std(),
+            time: outcome.time,
+            error: outcome.came.error(),
+            is_against_rules: matches!(outcome.came, Came::Refused(_)),
+            end,
+        };
+        shared.enter(number, lag, &outcome, &done);
+        is_first = false;
+        let think = if end.is_some() { Duration::ZERO } else { shared.think(random) };
+        due = Instant::now() + think.max(pause);
+        let goes_on = shared.pause_until(due).await;
+        match next {
+            Some(next) if goes_on && end.is_none() => ask = next,
+            _ => return,
         }
-        ask = next;
     }
-    let sessions = &mut shared.book().sessions;
-    sessions.ended += 1;
-    sessions.whole += u64::from(is_whole);
 }

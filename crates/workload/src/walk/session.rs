@@ -249,7 +249,7 @@ mod tests {
     use rand::SeedableRng as _;
 
     use super::super::page::Input;
-    use super::super::table::{Mix, Rows};
+    use super::super::table::{INTERACTIONS_MEAN, Mix, Rows};
     use super::*;
 
     /// A page from which all interactions can be reached.
@@ -344,7 +344,7 @@ mod tests {
             .map(|state| shares[state as usize])
             .sum();
         assert!((6.8..7.8).contains(&writes), "{writes} % writes");
-        assert!((11.5..13.1).contains(&mean), "{mean} interactions a session");
+        assert!((0.93..1.07).contains(&(mean / INTERACTIONS_MEAN)), "{mean} interactions a session");
     }
 
     #[test]

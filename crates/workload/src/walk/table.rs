@@ -4,6 +4,9 @@ use super::interaction::Interaction;
 
 const STATES: usize = Interaction::COUNT;
 
+/// Interactions of a session, in the mean, in the bidding mix with normalised rows.
+pub const INTERACTIONS_MEAN: f64 = 12.3;
+
 /// Which of RUBiS's two mixes of interactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mix {

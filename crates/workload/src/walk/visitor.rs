@@ -1,6 +1,6 @@
 //! A person's browser: one connection, cookies, and the page that came.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::time::Instant;
 
+use super::config::WalkConfig;
 use super::page::Page;
 use super::session::Ask;
 use crate::client::ErrorKind;
@@ -30,6 +31,12 @@ pub(super) enum Came {
     Failed(ErrorKind),
 }
 
+impl Came {
+    pub(super) fn error(&self) -> Option<ErrorKind> {
+        if let Came::Failed(error) = self { Some(*error) } else { None }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) came: Came,
@@ -42,6 +49,8 @@ pub(super) struct Outcome {
 
 /// A browser.
 pub(super) struct Visitor {
+    /// The address that it comes from, if it has one of its own.
+    from: Option<IpAddr>,
     address: SocketAddr,
     host: HeaderValue,
     timeout: Duration,
@@ -50,8 +59,17 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
-    pub(super) fn new(address: SocketAddr, host: HeaderValue, timeout: Duration) -> Self {
-        Visitor { address, host, timeout, link: None, cookies: Vec::new() }
+    /// The browser of a session, by its number.
+    pub(super) fn new(config: &WalkConfig, number: usize) -> Self {
+        let WalkConfig { addresses, clients, host, timeout, .. } = config;
+        Visitor {
+            from: clients.get(number % clients.len().max(1)).copied(),
+            address: addresses[number % addresses.len()],
+            host: host.clone(),
+            timeout: *timeout,
+            link: None,
+            cookies: Vec::new(),
+        }
     }
 
     /// Requests a page and reads it.
@@ -88,7 +106,7 @@ impl Visitor {
         };
         let link = match &mut self.link {
             Some(link) if is_usable => link,
-            link => link.insert(Link::open(None, self.address, None, deadline).await?),
+            link => link.insert(Link::open(self.from, self.address, None, deadline).await?),
         };
         let mut bytes = 0;
         let take = |data: &[u8]| {
