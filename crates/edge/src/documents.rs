@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Method;
+use serde::{Deserialize, Serialize};
 use sidelong_cache::documents::{Document, DocumentReader};
 use sidelong_fabric::Directory;
 use sidelong_layout::{NodeId, Time, fnv1a};
@@ -22,8 +23,6 @@ use sidelong_policy::cache::homes::Homes;
 use sidelong_policy::documents::{Field, Reply, Takes, Validators};
 
 use crate::clock;
-use crate::metrics::Counts;
-use crate::status::DocumentStatus;
 
 /// The longest wait for a document that another request has asked its home for.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -56,6 +55,51 @@ impl fmt::Debug for DocumentSettings {
     }
 }
 
+/// Requests for documents that a cache may answer, by where the answer came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DocumentStatus {
+    /// From a node's memory, at once.
+    pub memory: u64,
+    /// From there, once another request had it fetched.
+    pub memory_after_wait: u64,
+    /// From a node's server.
+    pub server: u64,
+    /// Bytes of the answers from memory, with their heads.
+    pub memory_bytes: u64,
+    /// Reads of nodes' memory that told whether a document is there.
+    pub answered_reads: u64,
+    /// Those that failed: the memory could not be read, or changed at each try.
+    pub failed_reads: u64,
+}
+
+impl DocumentStatus {
+    /// All requests.
+    pub fn requests(&self) -> u64 {
+        self.memory.saturating_add(self.memory_after_wait).saturating_add(self.server)
+    }
+
+    /// What was counted here and there.
+    pub fn and(&self, other: &DocumentStatus) -> DocumentStatus {
+        self.with(other, |a, b| Some(a.saturating_add(b))).unwrap_or_default()
+    }
+
+    /// What was counted since `before`, of the same life of an edge; `None` if it is another one.
+    pub fn since(&self, before: &DocumentStatus) -> Option<DocumentStatus> {
+        self.with(before, u64::checked_sub)
+    }
+
+    fn with(&self, other: &DocumentStatus, each: fn(u64, u64) -> Option<u64>) -> Option<DocumentStatus> {
+        Some(DocumentStatus {
+            memory: each(self.memory, other.memory)?,
+            memory_after_wait: each(self.memory_after_wait, other.memory_after_wait)?,
+            server: each(self.server, other.server)?,
+            memory_bytes: each(self.memory_bytes, other.memory_bytes)?,
+            answered_reads: each(self.answered_reads, other.answered_reads)?,
+            failed_reads: each(self.failed_reads, other.failed_reads)?,
+        })
+    }
+}
+
 /// What a request asks for, and where that is kept.
 pub(crate) struct Asked {
     key: Vec<u8>,
@@ -83,19 +127,17 @@ pub(crate) struct Shared {
     unkept_until_ns: Box<[AtomicU64]>,
     /// When a key was last changed by a request, so that what was kept before is not used.
     changed_ns: Box<[AtomicU64]>,
-    from_memory: Answers,
-    after_wait: Answers,
-    from_server: AtomicU64,
-    /// Reads of nodes' memory that told whether the document is there, and those that failed.
-    answered_reads: AtomicU64,
-    failed_reads: AtomicU64,
+    counters: Counters,
 }
 
-/// Answers from memory.
 #[derive(Default, Debug)]
-struct Answers {
-    count: AtomicU64,
-    bytes: AtomicU64,
+struct Counters {
+    memory: AtomicU64,
+    memory_after_wait: AtomicU64,
+    server: AtomicU64,
+    memory_bytes: AtomicU64,
+    answered_reads: AtomicU64,
+    failed_reads: AtomicU64,
 }
 
 impl Shared {
@@ -108,63 +150,22 @@ impl Shared {
             flights: places(),
             unkept_until_ns: places(),
             changed_ns: places(),
-            from_memory: Answers::default(),
-            after_wait: Answers::default(),
-            from_server: AtomicU64::new(0),
-            answered_reads: AtomicU64::new(0),
-            failed_reads: AtomicU64::new(0),
+            counters: Counters::default(),
         }
     }
 
-    /// Its counters, for the metrics.
-    pub(crate) fn counts(self: &Arc<Self>) -> [Counts; 3] {
-        let counts = |name, help, label, counters: fn(&Shared) -> Vec<(&'static str, &AtomicU64)>| {
-            let shared = Arc::clone(self);
-            let read = Box::new(move || {
-                let counters = counters(&shared).into_iter();
-                counters.map(|(value, counter)| (value, counter.load(Ordering::Relaxed))).collect()
-            });
-            Counts { name, help, label, read }
-        };
-        [
-            counts(
-                "documents",
-                "Requests that a cache may answer, by where the answer came from",
-                "from",
-                |all| {
-                    let Shared { from_memory, after_wait, from_server, .. } = all;
-                    vec![
-                        ("memory", &from_memory.count),
-                        ("memory-after-wait", &after_wait.count),
-                        ("server", from_server),
-                    ]
-                },
-            ),
-            counts(
-                "document_bytes",
-                "Bytes of the answers from nodes' memory, with their heads",
-                "from",
-                |all| vec![("memory", &all.from_memory.bytes), ("memory-after-wait", &all.after_wait.bytes)],
-            ),
-            counts(
-                "document_reads",
-                "Reads of nodes' memory for documents, by how they ended",
-                "end",
-                |all| vec![("answered", &all.answered_reads), ("failed", &all.failed_reads)],
-            ),
-        ]
-    }
-
-    /// The same, for people.
+    /// What was counted.
     pub(crate) fn status(&self) -> DocumentStatus {
-        let [memory, after_wait] = [&self.from_memory, &self.after_wait];
+        let Counters { memory, memory_after_wait, server, memory_bytes, answered_reads, failed_reads } =
+            &self.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DocumentStatus {
-            memory: load(&memory.count),
-            memory_after_wait: load(&after_wait.count),
-            server: load(&self.from_server),
-            memory_bytes: load(&memory.bytes) + load(&after_wait.bytes),
-            failed_reads: load(&self.failed_reads),
+            memory: load(memory),
+            memory_after_wait: load(memory_after_wait),
+            server: load(server),
+            memory_bytes: load(memory_bytes),
+            answered_reads: load(answered_reads),
+            failed_reads: load(failed_reads),
         }
     }
 
@@ -221,9 +222,10 @@ impl Documents {
         takes: Takes,
     ) -> Option<Bytes> {
         let give = |has_waited: bool, found: Bytes| {
-            let answers = if has_waited { &self.shared.after_wait } else { &self.shared.from_memory };
-            answers.count.fetch_add(1, Ordering::Relaxed);
-            answers.bytes.fetch_add(found.len() as u64, Ordering::Relaxed);
+            let counters = &self.shared.counters;
+            let answers = if has_waited { &counters.memory_after_wait } else { &counters.memory };
+            answers.fetch_add(1, Ordering::Relaxed);
+            counters.memory_bytes.fetch_add(found.len() as u64, Ordering::Relaxed);
             Some(found)
         };
         let deadline = Instant::now() + WAIT_MAX;
@@ -253,7 +255,7 @@ impl Documents {
             }
             has_waited = true;
         }
-        self.shared.from_server.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.server.fetch_add(1, Ordering::Relaxed);
         None
     }
 
@@ -303,7 +305,8 @@ impl Documents {
         let changed_ns = Shared::place(&self.shared.changed_ns, asked.hash).load(Ordering::Relaxed);
         let mut reader = self.reader.borrow_mut();
         let found = reader.find(asked.home.index(), &asked.key);
-        let reads = if found.is_ok() { &self.shared.answered_reads } else { &self.shared.failed_reads };
+        let Counters { answered_reads, failed_reads, .. } = &self.shared.counters;
+        let reads = if found.is_ok() { answered_reads } else { failed_reads };
         reads.fetch_add(1, Ordering::Relaxed);
         let document = found.ok().flatten()?;
         let age = document.age(now.as_ns());

@@ -25,7 +25,7 @@ mod view;
 mod watch;
 
 pub use admin::{Admin, Check, Pages};
-pub use documents::{DocumentSettings, key as document_key};
+pub use documents::{DocumentSettings, DocumentStatus, key as document_key};
 pub use event::Event;
 pub use front::Front;
 pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
@@ -43,6 +43,6 @@ pub use seen::Seen;
 pub use server::{Edge, Error, check_tls};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits};
-pub use status::{DocumentStatus, NodeStatus, PeerStatus, SiteStatus, Status};
+pub use status::{NodeStatus, PeerStatus, SiteStatus, Status};
 pub use view::{View, WorkersAt};
 pub use watch::{ReadLoads, Watch};

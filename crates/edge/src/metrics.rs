@@ -1,9 +1,10 @@
-//! Metrics in OpenMetrics: here those of an edge, in `node` those of a node, in `cache` those of a cache, in `process` those of any process.
+//! Metrics in OpenMetrics: here those of an edge, in `gate` and `documents` parts of them, in `node` those of a node, in `cache` those of a cache, in `process` those of any process.
 //! docs/metrics.md lists them.
 //!
 //! Counters are raised where things happen, those of requests by each thread for itself. Figures of the view and the last scan are read at the scrape.
 
 mod cache;
+mod documents;
 mod emit;
 mod figures;
 mod format;
@@ -31,6 +32,7 @@ use crate::access_log::AccessLog;
 use crate::clock;
 use crate::seen::NodeSeen;
 use crate::status::State;
+use documents::DocumentCollector;
 use emit::{Labels, age, family, flag};
 use figures::{Head, gauge};
 
@@ -122,6 +124,9 @@ impl Metrics {
         if let Some(gate) = state.gate.clone() {
             let state = Arc::clone(&state);
             registry.register_collector(Box::new(GateCollector { gate, state }));
+        }
+        if let Some(documents) = state.documents.clone() {
+            registry.register_collector(Box::new(DocumentCollector(documents)));
         }
         registry.register_collector(Box::new(ViewCollector { state, log }));
         for counts in counts {

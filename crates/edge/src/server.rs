@@ -119,7 +119,7 @@ impl Edge {
         gate: Option<Arc<Gate>>,
         peers: Option<Arc<Peers>>,
         about: Vec<About>,
-        mut counts: Vec<Counts>,
+        counts: Vec<Counts>,
     ) -> Result<Self, Error> {
         let listen = |address| {
             let edge = || settings.name.clone();
@@ -144,7 +144,6 @@ impl Edge {
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let documents = settings.documents.as_ref().map(|documents| Arc::new(Shared::new(documents)));
-        counts.extend(documents.iter().flat_map(Shared::counts));
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
         let metrics = Arc::new(metrics);

@@ -9,7 +9,7 @@ use sidelong_layout::{NodeId, SiteId, Time, valid};
 use sidelong_policy::workers::Workers;
 
 use crate::clock;
-use crate::documents::Shared;
+use crate::documents::{DocumentStatus, Shared};
 use crate::gate::Gate;
 use crate::peers::Peers;
 use crate::seen::Seen;
@@ -106,48 +106,6 @@ pub struct NodeStatus {
     /// Whether requests wait for its workers; `None` if that was not learned.
     #[serde(default)]
     pub is_bound: Option<bool>,
-}
-
-/// Requests for documents that a cache may answer, by where the answer came from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct DocumentStatus {
-    /// From a node's memory, at once.
-    pub memory: u64,
-    /// From there, once another request had it fetched.
-    pub memory_after_wait: u64,
-    /// From a node's server.
-    pub server: u64,
-    /// Bytes of the answers from memory, with their heads.
-    pub memory_bytes: u64,
-    /// Reads of nodes' memory that failed.
-    pub failed_reads: u64,
-}
-
-impl DocumentStatus {
-    /// All requests.
-    pub fn requests(&self) -> u64 {
-        self.memory.saturating_add(self.memory_after_wait).saturating_add(self.server)
-    }
-
-    /// What was counted here and there.
-    pub fn and(&self, other: &DocumentStatus) -> DocumentStatus {
-        self.with(other, |a, b| Some(a.saturating_add(b))).unwrap_or_default()
-    }
-
-    /// What was counted since `before`, of the same life of an edge; `None` if it is another one.
-    pub fn since(&self, before: &DocumentStatus) -> Option<DocumentStatus> {
-        self.with(before, u64::checked_sub)
-    }
-
-    fn with(&self, other: &DocumentStatus, each: fn(u64, u64) -> Option<u64>) -> Option<DocumentStatus> {
-        Some(DocumentStatus {
-            memory: each(self.memory, other.memory)?,
-            memory_after_wait: each(self.memory_after_wait, other.memory_after_wait)?,
-            server: each(self.server, other.server)?,
-            memory_bytes: each(self.memory_bytes, other.memory_bytes)?,
-            failed_reads: each(self.failed_reads, other.failed_reads)?,
-        })
-    }
 }
 
 /// The parts of an edge that know its state, read at each request.

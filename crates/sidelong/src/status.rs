@@ -301,7 +301,7 @@ impl<'a> EdgeReport<'a> {
 
     /// A row on the documents that it answers with.
     fn documents(&self) -> Option<Vec<String>> {
-        let DocumentStatus { memory, memory_after_wait, server, memory_bytes, failed_reads } =
+        let DocumentStatus { memory, memory_after_wait, server, memory_bytes, failed_reads, .. } =
             self.documents?;
         let mib = memory_bytes as f64 / f64::from(1 << 20);
         let counts = [memory, memory_after_wait, server].map(|count| count.to_string());

@@ -148,8 +148,13 @@ fn any_status() -> impl Strategy<Value = Status> {
         });
     let peer = (name(), any::<bool>()).prop_map(|(name, heard)| PeerStatus { name, heard });
     let documents =
-        any::<[u64; 5]>().prop_map(|[memory, memory_after_wait, server, memory_bytes, failed_reads]| {
-            DocumentStatus { memory, memory_after_wait, server, memory_bytes, failed_reads }
+        any::<[u64; 6]>().prop_map(|[memory, after_wait, server, bytes, answered, failed]| DocumentStatus {
+            memory,
+            memory_after_wait: after_wait,
+            server,
+            memory_bytes: bytes,
+            answered_reads: answered,
+            failed_reads: failed,
         });
     let documents = proptest::option::of(documents);
     (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4), documents).prop_map(
