@@ -1,15 +1,19 @@
 //! The servers, and a client's talk with one of them.
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::client::Client;
+use sidelong_config::{CachePeer, ClusterFile, Identity, default_run_dir};
+
+use super::client::{Client, Items, Request};
 use crate::bench::Bench;
 use crate::cpus::{self, Pinned};
-use crate::error::{Error, Result};
-use crate::server::Server;
+use crate::error::{Error, Result, file};
+use crate::server::{RunFiles, Server};
 
 /// Memory of each server, in MiB: all items stay.
 const MEMORY_MIB: &str = "1024";
@@ -22,8 +26,104 @@ const POLL: Duration = Duration::from_millis(20);
 /// Starts a server on the servers' CPU.
 pub(super) fn start(bench: &Bench<'_>, name: &str, command: Command, address: SocketAddr) -> Result<Server> {
     let [cpu, _] = cpus::two()?;
+    start_on(bench, cpu, name, command, address)
+}
+
+fn start_on(
+    bench: &Bench<'_>,
+    cpu: usize,
+    name: &str,
+    command: Command,
+    address: SocketAddr,
+) -> Result<Server> {
     let _pinned = Pinned::to(cpu)?;
     Server::start_listening(bench, name, command, address)
+}
+
+/// A cluster of caches alone, c1 and so on, on this machine.
+pub(super) fn cluster_file(name: &str, caches: u16, at: impl Fn(u16) -> SocketAddr) -> ClusterFile {
+    let mut file = ClusterFile {
+        cluster: Identity { name: name.to_owned(), ..Identity::default() },
+        ..ClusterFile::default()
+    };
+    file.cache.peers = (0..caches).map(|k| CachePeer::new(format!("c{}", k + 1), at(k))).collect();
+    file
+}
+
+/// The running caches of a cluster.
+pub(super) struct Caches {
+    all: Vec<Server>,
+    config: PathBuf,
+    _run: RunFiles,
+}
+
+impl Caches {
+    /// Starts those of `cluster`, each on one of `cpus`, in turn. What they are named by and write ends in `suffix`.
+    pub(super) fn start(
+        bench: &Bench<'_>,
+        suffix: &str,
+        about: &str,
+        cluster: &ClusterFile,
+        cpus: &[usize],
+    ) -> Result<Caches> {
+        let config = bench.path(&format!("configs/caches{suffix}.toml"));
+        let about = format!("# {}: {about}.\n\n", bench.experiment.id);
+        file(&config, fs::write(&config, about + &cluster.to_toml()?))?;
+        let run = RunFiles::clear(default_run_dir(&cluster.cluster.name));
+        let mut caches = Caches { all: Vec::new(), config, _run: run };
+        for (peer, cpu) in cluster.cache.peers.iter().zip(cpus.iter().cycle()) {
+            let name = format!("{}{suffix}", peer.name);
+            caches.all.push(caches.start_one(bench, *cpu, &name, peer)?);
+        }
+        Ok(caches)
+    }
+
+    /// Starts one of them; what it writes has `name`.
+    fn start_one(&self, bench: &Bench<'_>, cpu: usize, name: &str, peer: &CachePeer) -> Result<Server> {
+        let mut command = Command::new(&bench.options.program);
+        command.args(["cache", &peer.name, "-q", "--with-parent", "--config"]).arg(&self.config);
+        start_on(bench, cpu, name, command, peer.listen)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<&Server> {
+        self.all.iter().collect()
+    }
+}
+
+/// Two caches of a cluster, the first of which is asked.
+pub(super) struct Pair {
+    pub(super) caches: Caches,
+    /// Keys of items whose home is the first, and of those whose home is the second.
+    pub(super) keys: [Vec<u32>; 2],
+}
+
+impl Pair {
+    /// Starts them as [`Caches::start`], and waits until they have found each other. Finds the homes of `items` keys for each.
+    pub(super) fn start(
+        bench: &Bench<'_>,
+        suffix: &str,
+        about: &str,
+        cluster: &ClusterFile,
+        cpus: [usize; 2],
+        items: usize,
+    ) -> Result<Pair> {
+        let caches = Caches::start(bench, suffix, about, cluster, &cpus)?;
+        let both = caches.all();
+        let (keys, _) = talk(&both, "the homes of items", |client| eventually(|| by_home(client, items)))?;
+        let others = Items { keys: &keys[1], value_bytes: 1 };
+        talk(&both, "the other's item", |client| {
+            eventually(|| {
+                client.fill(others)?;
+                // One get.
+                match client.ask(others, Request::Gets, 1, Duration::ZERO)?.misses {
+                    0 => Ok(()),
+                    _ => Err(io::Error::other("it is not found")),
+                }
+            })
+        })?;
+        Ok(Pair { caches, keys })
+    }
 }
 
 /// Starts memcached.
@@ -72,7 +172,7 @@ pub(super) fn talk<T>(
 }
 
 /// Keys of items by home: those of the cache that is asked, and those of the other.
-pub(super) fn by_home(client: &mut Client, items: usize) -> io::Result<[Vec<u32>; 2]> {
+fn by_home(client: &mut Client, items: usize) -> io::Result<[Vec<u32>; 2]> {
     let mut keys = [Vec::new(), Vec::new()];
     let mut before = client.stat("forwarded")?;
     for number in 0..(KEYS_MAX * items) as u32 {
@@ -100,5 +200,21 @@ pub(super) fn eventually<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::R
             Err(_) if Instant::now() < deadline => std::thread::sleep(POLL),
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_caches_of_one_machine_alone() {
+        let at = |offset| SocketAddr::from((Ipv4Addr::LOCALHOST, 20_000 + offset));
+        let cluster = cluster_file("lab-k2", 2, at).cluster().unwrap();
+        let peers: Vec<_> =
+            cluster.cache.peers.iter().map(|peer| (peer.name.as_str(), peer.listen)).collect();
+        assert_eq!(peers, [("c1", at(0)), ("c2", at(1))]);
     }
 }
