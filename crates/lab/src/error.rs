@@ -35,6 +35,9 @@ pub enum Error {
     /// The cluster file of a run is wrong.
     #[error(transparent)]
     Config(#[from] sidelong_config::Error),
+    /// A trace cannot be read or made.
+    #[error(transparent)]
+    Trace(#[from] sidelong_trace::Error),
     /// There are not enough free ports in a row.
     #[error("no {count} free ports in a row on 127.0.0.1 between {from} and {to}")]
     Ports {

@@ -83,6 +83,12 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// Kills it, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// What its threads have used so far, for differences that are finer than [`Process::cpu_time`].
     pub(crate) fn cpu_used(&self) -> Result<CpuUsed> {
         Ok(CpuUsed { ticks: self.cpu_time()?, threads_ns: threads_ns(self.child.id()).collect() })
@@ -129,8 +135,7 @@ impl Drop for Process {
         let never = AtomicBool::new(false);
         if !matches!(self.wait(DRAIN_MAX, &never), Ok(Ended::Itself(_))) {
             tracing::warn!(pid = self.child.id(), "does not drain, is killed");
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+            self.kill();
         }
     }
 }

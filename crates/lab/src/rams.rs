@@ -8,7 +8,7 @@ mod report;
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -265,33 +265,37 @@ fn of_trace(name: &str, workload: &str, requests: u32) -> Sweep {
     Sweep { name: name.to_owned(), config, sets }
 }
 
-/// The built-in sample and up to two real logs, the first by name. Files that describe them are left out.
+/// The built-in sample and up to two real logs, the first by name.
 fn traces(bench: &Bench<'_>) -> Result<Vec<(String, String)>> {
     let mut traces = vec![("worldcup98-sample".to_owned(), "kind = \"sample\"\n".to_owned())];
-    if let Some(directory) = &bench.options.traces {
-        let mut logs = Vec::new();
-        for entry in file(directory, fs::read_dir(directory))? {
-            let path = file(directory, entry)?.path();
-            if path.is_file() && !is_about(&path) {
-                logs.push(file(&path, path.canonicalize())?);
-            }
-        }
-        if logs.is_empty() {
-            let source = io::Error::new(
-                io::ErrorKind::NotFound,
-                "no log lies in it (directories in it are not searched)",
-            );
-            return file(directory, Err(source));
-        }
-        logs.sort();
-        for path in logs.into_iter().take(2) {
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-            let name: String = name.chars().map(plain).collect();
-            traces.push((name, format!("kind = \"trace\"\ntrace = {:?}\n", path.display().to_string())));
-        }
+    for (name, path) in logs(bench)?.into_iter().take(2) {
+        traces.push((name, format!("kind = \"trace\"\ntrace = {:?}\n", path.display().to_string())));
     }
     Ok(traces)
+}
+
+/// The logs in the directory of `--traces`, if there is one, by name. Files that describe them are left out.
+pub(crate) fn logs(bench: &Bench<'_>) -> Result<Vec<(String, PathBuf)>> {
+    let Some(directory) = &bench.options.traces else { return Ok(Vec::new()) };
+    let mut logs = Vec::new();
+    for entry in file(directory, fs::read_dir(directory))? {
+        let path = file(directory, entry)?.path();
+        if path.is_file() && !is_about(&path) {
+            logs.push(file(&path, path.canonicalize())?);
+        }
+    }
+    if logs.is_empty() {
+        let source =
+            io::Error::new(io::ErrorKind::NotFound, "no log lies in it (directories in it are not searched)");
+        return file(directory, Err(source));
+    }
+    logs.sort();
+    let named = |path: PathBuf| {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+        (name.chars().map(plain).collect(), path)
+    };
+    Ok(logs.into_iter().map(named).collect())
 }
 
 /// Whether a file is a README, a licence or a notice, and not a log.

@@ -53,6 +53,7 @@ pub(super) fn cluster_file(name: &str, caches: u16, at: impl Fn(u16) -> SocketAd
 /// The running caches of a cluster.
 pub(super) struct Caches {
     all: Vec<Server>,
+    peers: Vec<CachePeer>,
     config: PathBuf,
     _run: RunFiles,
 }
@@ -70,7 +71,7 @@ impl Caches {
         let about = format!("# {}: {about}.\n\n", bench.experiment.id);
         file(&config, fs::write(&config, about + &cluster.to_toml()?))?;
         let run = RunFiles::clear(default_run_dir(&cluster.cluster.name));
-        let mut caches = Caches { all: Vec::new(), config, _run: run };
+        let mut caches = Caches { all: Vec::new(), peers: cluster.cache.peers.clone(), config, _run: run };
         for (peer, cpu) in cluster.cache.peers.iter().zip(cpus.iter().cycle()) {
             let name = format!("{}{suffix}", peer.name);
             caches.all.push(caches.start_one(bench, *cpu, &name, peer)?);
@@ -83,6 +84,18 @@ impl Caches {
         let mut command = Command::new(&bench.options.program);
         command.args(["cache", &peer.name, "-q", "--with-parent", "--config"]).arg(&self.config);
         start_on(bench, cpu, name, command, peer.listen)
+    }
+
+    /// Kills one of them.
+    pub(super) fn kill(&mut self, index: usize) {
+        self.all[index].process.kill();
+    }
+
+    /// Starts one that was killed, on the servers' CPU, and waits until it accepts connections.
+    pub(super) fn start_again(&mut self, bench: &Bench<'_>, index: usize) -> Result<()> {
+        let [cpu, _] = cpus::two()?;
+        self.all[index] = self.start_one(bench, cpu, &self.all[index].name, &self.peers[index])?;
+        Ok(())
     }
 
     /// All of them.
