@@ -1,4 +1,8 @@
-//! One thread that serves clients over TCP and Unix sockets.
+//! Threads that serve clients over TCP and Unix sockets, each its own.
+//!
+//! All threads have one store. Who carries out commands holds its lock: for those of one read of one client at a time, and not
+//! while it reads, writes or encrypts, which is most of what a request costs. The first thread accepts clients, and hands them to
+//! all in turn.
 //!
 //! A read goes to a buffer that all clients share, and answers are collected in another, so that an idle client takes a few
 //! hundred bytes. A client whose command is not whole yet, or who does not take its answers, gets a buffer of its own: the
@@ -8,18 +12,21 @@
 mod client;
 mod peers;
 mod sealed;
+mod shared;
 pub(crate) mod sockets;
 mod tls;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
 
 use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
@@ -33,7 +40,9 @@ use crate::published::Published;
 use crate::session::{Session, Wants};
 use client::{After, Client, Talk};
 use peers::Stranger;
+use shared::{Connections, Handed, Store, locked};
 pub use sockets::Listener;
+use sockets::Stream;
 
 /// Bytes that are read from a client at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -49,6 +58,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// What a server is told.
 #[derive(Default)]
 pub struct Options {
+    /// Threads, at least one.
+    pub threads: usize,
     /// Most clients at a time. Others wait to be accepted.
     pub clients_max: usize,
     /// The users that may log in, if clients must.
@@ -61,29 +72,6 @@ pub struct Options {
     pub began_ns: u64,
     /// Where the figures of `stats` are published, if another thread reads them.
     pub published: Option<Arc<Published>>,
-}
-
-/// Figures of the clients.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Connections {
-    /// Clients now.
-    open: u64,
-    /// Clients ever accepted.
-    accepted: u64,
-    /// Times that accepting stopped, because of `clients_max` or for want of descriptors.
-    paused: u64,
-    is_paused: bool,
-}
-
-impl Connections {
-    /// As memcached names them.
-    fn show(&self, row: &mut Row<'_>) {
-        row("curr_connections", &self.open);
-        row("total_connections", &self.accepted);
-        row("connection_structures", &self.open);
-        row("listen_disabled_num", &self.paused);
-        row("accepting_conns", &u8::from(!self.is_paused));
-    }
 }
 
 impl Options {
@@ -107,7 +95,7 @@ impl Options {
                 row("uptime", &now);
                 row("pointer_size", &usize::BITS);
                 row("max_connections", &self.clients_max);
-                row("threads", &1);
+                row("threads", &self.threads);
                 connections.show(row);
             }
             Rows::Settings => {
@@ -132,26 +120,55 @@ pub struct Cluster {
 /// Serves clients until `stop` is set.
 ///
 /// # Errors
-/// If the kernel refuses to watch the listeners, or the memory that other caches read is lost.
+/// If a thread cannot be started, the kernel refuses to watch the listeners, or the memory that other caches read is lost. Then
+/// `stop` is set.
+///
+/// # Panics
+/// If there is to be no thread, or there are to be several in a cluster: one alone talks to the other caches.
 pub fn serve(
     listeners: &[Listener],
     options: &Options,
-    cache: &mut Cache,
+    cache: Cache,
     cluster: Option<Cluster>,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    Server::new(listeners, options, cache, cluster)?.run(stop)
+    assert!(options.threads > 0, "a thread serves");
+    assert!(options.threads == 1 || cluster.is_none(), "one thread talks to the other caches");
+    let store = Store { cache, counters: Counters::default(), connections: Connections::default() };
+    let store = Mutex::new(store);
+    let handed = (1..options.threads).map(|_| Handed::new()).collect::<io::Result<Vec<_>>>()?;
+    let serve = |own, cluster| {
+        let server = Server::new(listeners, options, &store, (own, &handed), cluster);
+        let served = server.and_then(|mut server| server.run(stop));
+        // If one cannot go on, none does.
+        served.inspect_err(|_| stop.store(true, Ordering::Relaxed))
+    };
+    thread::scope(|scope| {
+        let start = |own| {
+            let serve = &serve;
+            thread::Builder::new().name("clients".into()).spawn_scoped(scope, move || serve(Some(own), None))
+        };
+        let others = handed.iter().map(start).collect::<io::Result<Vec<_>>>();
+        let others = others.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+        let own = serve(None, cluster);
+        others.into_iter().map(|other| other.join().expect("it does not panic")).fold(own, Result::and)
+    })
 }
 
 struct Server<'a> {
+    /// None, but of the first thread.
     listeners: &'a [Listener],
+    /// What the first thread hands to this one, if that is another.
+    own: Option<&'a Handed>,
+    /// By thread, but the first.
+    handed: &'a [Handed],
     options: &'a Options,
-    cache: &'a mut Cache,
+    store: &'a Mutex<Store>,
     neighbours: Option<Neighbours>,
     near: Option<Near>,
     /// By number, the connections to the other caches.
     outgoing: Vec<Outgoing>,
-    epoll: rustix::fd::OwnedFd,
+    epoll: OwnedFd,
     /// By number, which the kernel gives with each event: listeners and other caches come before them.
     clients: Vec<Option<Client>>,
     lives: u64,
@@ -165,8 +182,8 @@ struct Server<'a> {
     /// The Unix time of second 0, as of the last tick.
     unix_at_0: i64,
     free: Vec<usize>,
-    connections: Connections,
-    counters: Counters,
+    /// Whether it does not accept now, of the thread that accepts.
+    is_paused: bool,
     read: Vec<u8>,
     out: Vec<u8>,
 }
@@ -175,10 +192,15 @@ impl<'a> Server<'a> {
     fn new(
         listeners: &'a [Listener],
         options: &'a Options,
-        cache: &'a mut Cache,
+        store: &'a Mutex<Store>,
+        (own, handed): (Option<&'a Handed>, &'a [Handed]),
         cluster: Option<Cluster>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let listeners = if own.is_some() { &[] } else { listeners };
+        if let Some(own) = own {
+            epoll::add(&epoll, &own.bell, EventData::new_u64(0), EventFlags::IN)?;
+        }
         for (number, listener) in listeners.iter().enumerate() {
             listener.set_nonblocking()?;
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
@@ -188,8 +210,10 @@ impl<'a> Server<'a> {
         });
         let mut server = Server {
             listeners,
+            own,
+            handed,
             options,
-            cache,
+            store,
             neighbours,
             near,
             outgoing: ways.into_iter().map(Outgoing::new).collect(),
@@ -202,8 +226,7 @@ impl<'a> Server<'a> {
             unix_at_0: 0,
             clients: Vec::new(),
             free: Vec::new(),
-            connections: Connections::default(),
-            counters: Counters::default(),
+            is_paused: false,
             read: vec![0; READ_BYTES],
             out: Vec::with_capacity(OUT_BYTES_MAX),
         };
@@ -223,9 +246,12 @@ impl<'a> Server<'a> {
             }
             for event in &events {
                 let number = event.data.u64() as usize;
-                let behind_listeners = number.checked_sub(self.listeners.len());
+                let behind_listeners = number.checked_sub(self.before_peers());
                 match behind_listeners.map(|number| number.checked_sub(self.outgoing.len()).ok_or(number)) {
-                    None => self.accept(number)?,
+                    None => match self.own {
+                        None => self.accept(number)?,
+                        Some(own) => self.take_handed(own),
+                    },
                     Some(Err(peer)) => self.on_peer(peer, event.flags),
                     Some(Ok(client)) => self.on_client(client, event.flags),
                 }
@@ -238,21 +264,31 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
+    /// Events before those of other caches: those of listeners, or of what is handed to this thread.
+    fn before_peers(&self) -> usize {
+        self.listeners.len() + usize::from(self.own.is_some())
+    }
+
+    fn store(&self) -> MutexGuard<'a, Store> {
+        locked(self.store)
+    }
+
     /// Does what concerns no client.
     fn tick(&mut self) -> io::Result<()> {
         let now = Instant::now();
         self.ticked = now;
         self.unix_at_0 = unix_at_0(self.now());
-        if self.connections.is_paused {
-            // For want of descriptors it may be that somebody else has freed some.
-            self.set_paused(self.connections.open >= self.options.clients_max as u64)?;
+        if self.is_paused {
+            // Another thread's client may have gone, or somebody else may have freed descriptors.
+            let is_full = self.store().connections.open >= self.options.clients_max as u64;
+            self.set_paused(is_full)?;
         }
         self.publish();
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.tick(self.cache);
+            neighbours.tick(&mut locked(self.store).cache);
         }
         self.tick_peers(now);
-        if self.cache.is_lost() {
+        if self.store().cache.is_lost() {
             let lost =
                 "the region with its items was removed, or changed by another process: start the cache again";
             return Err(io::Error::other(lost));
@@ -263,15 +299,11 @@ impl<'a> Server<'a> {
     /// Publishes the figures, if another thread reads them.
     fn publish(&mut self) {
         let Some(published) = &self.options.published else { return };
-        let now = self.now();
-        let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
+        let (now, mut store) = (self.now(), self.store());
+        let Store { cache, counters, connections } = &mut *store;
+        let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, now, row);
         let world = self.options.world(now, self.unix_at_0, &rows);
-        published.publish(&mut Host {
-            cache: self.cache,
-            counters: &mut self.counters,
-            world: &world,
-            neighbours: self.neighbours.as_mut(),
-        });
+        published.publish(&mut Host { cache, counters, world: &world, neighbours: self.neighbours.as_mut() });
     }
 
     fn now(&self) -> Seconds {
@@ -281,50 +313,82 @@ impl<'a> Server<'a> {
     fn accept(&mut self, listener: usize) -> io::Result<()> {
         for _ in 0..ACCEPTS {
             let is_for_caches = self.listeners[listener].is_for_caches();
-            if self.connections.open >= self.options.clients_max as u64 && !is_for_caches {
-                return self.set_paused(true);
-            }
-            let stream = match self.listeners[listener].accept() {
-                Ok(stream) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            let stream = match self.accept_one(&self.listeners[listener]) {
+                None => return self.set_paused(true),
+                Some(Ok(stream)) => stream,
+                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The client is gone already.
-                Err(error)
+                Some(Err(error))
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
                 {
                     continue;
                 }
                 // Out of descriptors or memory: others may free some.
-                Err(_) => return self.set_paused(true),
+                Some(Err(_)) => return self.set_paused(true),
             };
-            let number = self.free.pop().unwrap_or(self.clients.len());
-            let data = self.data_of(number);
-            if epoll::add(&self.epoll, &stream, data, EventFlags::IN).is_err() {
-                self.free.extend((number < self.clients.len()).then_some(number));
-                return self.set_paused(true);
+            let turn = self.store().connections.accepted as usize % self.options.threads;
+            match turn.checked_sub(1) {
+                Some(other) if !is_for_caches => self.handed[other].give(stream)?,
+                _ if self.admit(stream, is_for_caches).is_err() => return self.set_paused(true),
+                _ => {}
             }
-            self.lives += 1;
-            if !stream.is_open() {
-                self.admit_stranger(number, self.lives);
-            }
-            let talk = if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) };
-            let client = Client::new(stream, talk, self.lives);
-            if number == self.clients.len() {
-                self.clients.push(None);
-            }
-            self.clients[number] = Some(client);
-            self.connections.open += 1;
-            self.connections.accepted += 1;
         }
         Ok(())
     }
 
+    /// Serves those that the first thread has handed to this one.
+    fn take_handed(&mut self, handed: &Handed) {
+        for stream in handed.take() {
+            // For want of memory: the client is let go.
+            _ = self.admit(stream, false);
+        }
+    }
+
+    /// Serves a client from now on.
+    fn admit(&mut self, stream: Stream, is_for_caches: bool) -> io::Result<()> {
+        let number = self.free.pop().unwrap_or(self.clients.len());
+        let data = self.data_of(number);
+        if let Err(error) = epoll::add(&self.epoll, &stream, data, EventFlags::IN) {
+            self.free.extend((number < self.clients.len()).then_some(number));
+            self.store().connections.open -= 1;
+            return Err(error.into());
+        }
+        self.lives += 1;
+        if !stream.is_open() {
+            self.admit_stranger(number, self.lives);
+        }
+        let talk = if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) };
+        let client = Client::new(stream, talk, self.lives);
+        if number == self.clients.len() {
+            self.clients.push(None);
+        }
+        self.clients[number] = Some(client);
+        Ok(())
+    }
+
+    /// Accepts a client. `None` if there are as many as may be.
+    fn accept_one(&self, listener: &Listener) -> Option<io::Result<Stream>> {
+        let connections = &mut self.store().connections;
+        if !listener.is_for_caches() && connections.open >= self.options.clients_max as u64 {
+            return None;
+        }
+        let accepted = listener.accept();
+        connections.open += u64::from(accepted.is_ok());
+        connections.accepted += u64::from(accepted.is_ok());
+        Some(accepted)
+    }
+
     /// Stops accepting, or goes on with it.
     fn set_paused(&mut self, is_paused: bool) -> io::Result<()> {
-        if self.connections.is_paused == is_paused {
+        if self.is_paused == is_paused {
             return Ok(());
         }
-        self.connections.is_paused = is_paused;
-        self.connections.paused += u64::from(is_paused);
+        self.is_paused = is_paused;
+        {
+            let connections = &mut self.store().connections;
+            connections.is_paused = is_paused;
+            connections.paused += u64::from(is_paused);
+        }
         let flags = if is_paused { EventFlags::empty() } else { EventFlags::IN };
         let is_for_clients = |listener: &Listener| !listener.is_for_caches();
         let listeners = self.listeners.iter().enumerate();
@@ -364,8 +428,8 @@ impl<'a> Server<'a> {
         // Dropping the client closes its socket, and so ends the kernel's watch.
         drop(client);
         self.free.push(number);
-        self.connections.open -= 1;
-        if self.connections.is_paused {
+        self.store().connections.open -= 1;
+        if self.is_paused {
             _ = self.set_paused(false);
         }
     }
@@ -377,7 +441,7 @@ impl<'a> Server<'a> {
 
     /// What the kernel gives with events of a client.
     fn data_of(&self, number: usize) -> EventData {
-        EventData::new_u64((self.listeners.len() + self.outgoing.len() + number) as u64)
+        EventData::new_u64((self.before_peers() + self.outgoing.len() + number) as u64)
     }
 
     /// Reads once, and answers the commands that are whole.
@@ -431,12 +495,14 @@ impl<'a> Server<'a> {
         let now = self.now();
         let mut used = 0;
         loop {
-            let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
+            let mut store = self.store();
+            let Store { cache, counters, connections } = &mut *store;
+            let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, now, row);
             let world = self.options.world(now, self.unix_at_0, &rows);
             let is_client = matches!(client.talk, Talk::Commands(_));
             let mut host = Host {
-                cache: self.cache,
-                counters: &mut self.counters,
+                cache,
+                counters,
                 world: &world,
                 // What another cache asks is for this one.
                 neighbours: self.neighbours.as_mut().filter(|_| is_client),
@@ -445,6 +511,7 @@ impl<'a> Server<'a> {
                 Talk::Commands(session) => session.feed(&input[used..], &mut host, &mut self.out),
                 Talk::Frames => frame::feed(&input[used..], &mut host, &mut self.out),
             };
+            drop(store);
             used += fed.consumed;
             client.is_ending = matches!(fed.wants, Wants::Close);
             client.wanted = if let Wants::Input(bytes) = fed.wants { bytes } else { 0 };

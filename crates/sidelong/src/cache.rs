@@ -79,6 +79,7 @@ struct Setup {
     item_bytes_max: usize,
     eviction: Eviction,
     evicts: bool,
+    threads: u32,
     /// Most clients at a time.
     clients_max: u32,
     place: Place,
@@ -197,6 +198,8 @@ impl Member {
             item_bytes_max: cache.item_bytes_max as usize,
             eviction: cache.eviction,
             evicts: true,
+            // One alone talks to the other caches.
+            threads: 1,
             clients_max: peer.clients_max,
             place: Place::Tcp(vec![peer.listen]),
             tls: None,
@@ -238,7 +241,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
     setup.raise_descriptors()?;
     let published = setup.admin.map(|_| Arc::new(Published::new()));
     let options = setup.options(published.clone())?;
-    let (mut cache, cluster) = setup.cache(options.began_ns)?;
+    let (cache, cluster) = setup.cache(options.began_ns)?;
     // Before clients can come, whose commands others may have to carry out.
     let for_caches = setup.member.as_ref().map(Member::listener).transpose()?.flatten();
     let tls = setup.tls.as_ref().map(TlsFiles::read).transpose()?;
@@ -257,7 +260,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
     } else if !quiet {
         say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
     }
-    server::serve(&listeners, &options, &mut cache, cluster, &stop)?;
+    server::serve(&listeners, &options, cache, cluster, &stop)?;
     Ok(())
 }
 
@@ -314,6 +317,7 @@ impl Setup {
 
     fn options(&self, published: Option<Arc<Published>>) -> Result<Options, Failure> {
         Ok(Options {
+            threads: self.threads as usize,
             clients_max: self.clients_max as usize,
             users: self.users.as_ref().map(|(file, login)| users(file, *login)).transpose()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -342,7 +346,7 @@ impl Setup {
             ("verbosity", self.verbosity.to_string()),
             ("evictions", if self.evicts { "on" } else { "off" }.to_owned()),
             ("eviction_rule", self.eviction.to_string()),
-            ("num_threads", "1".to_owned()),
+            ("num_threads", self.threads.to_string()),
             ("cas_enabled", "yes".to_owned()),
             ("hash_algorithm", "siphash13".to_owned()),
             ("auth_enabled_ascii", login(Login::Text)),

@@ -43,9 +43,77 @@ impl Cache {
 
 #[test]
 fn two_clients_use_it_as_they_use_memcached() {
-    let cache = Cache::start(&[]);
-    memcached::unmodified_clients(cache.address);
-    assert_eq!(cache.process.end().succeeded().lines().count(), 1);
+    for threads in ["1", "4"] {
+        let cache = Cache::start(&["-t", threads]);
+        memcached::unmodified_clients(cache.address);
+        assert_eq!(cache.process.end().succeeded().lines().count(), 1);
+    }
+}
+
+/// The CPU time of each thread of a process that serves clients, in ns; `None` where the kernel does not tell.
+fn thread_times(process: &Running) -> Option<Vec<u64>> {
+    let pid = process.pid().as_raw_nonzero();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|task| task.path());
+    let serves = |task: &PathBuf| {
+        let is_first = task.ends_with(pid.to_string());
+        is_first || std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "clients\n")
+    };
+    let time = |task: PathBuf| {
+        let told = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        told.split(' ').next()?.parse().ok()
+    };
+    tasks.filter(serves).map(time).collect()
+}
+
+#[test]
+fn threads_have_one_store_and_each_its_part_of_the_clients() {
+    const THREADS: usize = 4;
+    const CLIENTS: usize = 4 * THREADS;
+    const COMMANDS: usize = 500;
+    let cache = Cache::start(&["-t", &THREADS.to_string()]);
+    let mut first = cache.client();
+    first.asks("set counter 0 0 1\r\n0\r\n", "STORED\r\n");
+    let mut before = None;
+    eventually("all threads have begun", || {
+        before = thread_times(&cache.process);
+        before.as_ref().is_none_or(|times| times.len() == THREADS)
+    });
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| cache.client()).collect();
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                for _ in 0..COMMANDS {
+                    let number = |text: String| text.trim().parse::<usize>().unwrap();
+                    let counted = client.try_ask("incr counter 1\r\n").map(number).unwrap();
+                    // Others have counted on.
+                    let found = client.try_get("counter").unwrap().map(number).unwrap();
+                    assert!(found >= counted && found <= CLIENTS * COMMANDS, "{found} after {counted}");
+                }
+            });
+        }
+    });
+    first.asks("incr counter 0\r\n", format!("{}\r\n", CLIENTS * COMMANDS));
+    // Whichever is asked, it tells of all.
+    for client in &mut clients[..THREADS] {
+        assert_eq!(client.stat("incr_hits"), CLIENTS as u64 * COMMANDS as u64 + 1);
+        assert_eq!(client.stat("curr_connections"), CLIENTS as u64 + 1);
+        assert_eq!(client.stat("threads"), THREADS as u64);
+    }
+    match (before, thread_times(&cache.process)) {
+        (Some(before), Some(after)) => {
+            let times: Vec<_> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+            let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+            // One that wakes up for each command takes some times as long as one that finds several; an idle one next to nothing.
+            assert!(times.len() == THREADS && least * 20 > *most, "as many clients each: {times:?}");
+        }
+        _ => skipped("the time of each thread: the kernel does not tell it"),
+    }
+    // When one serves a client no more, it is gone for all.
+    clients.truncate(1);
+    eventually("the others are gone", || clients[0].stat("curr_connections") == 2);
+    clients[0].asks("flush_all\r\n", "OK\r\n");
+    first.asks("get counter\r\n", "END\r\n");
+    cache.process.end().succeeded();
 }
 
 #[test]
@@ -95,16 +163,18 @@ fn a_value_that_comes_in_parts_is_stored_whole() {
 
 #[test]
 fn more_clients_than_it_takes_wait_for_their_turn() {
-    let cache = Cache::start(&["-c", "10"]);
-    let mut clients: Vec<Client> = (0..10).map(|_| cache.client()).collect();
-    clients.iter_mut().for_each(|client| client.asks("mn\r\n", "MN\r\n"));
-    let mut eleventh = cache.client();
-    eleventh.say("mn\r\n");
-    eventually("accepting has stopped", || clients[0].stat("accepting_conns") == 0);
-    assert_eq!(clients[0].stat("curr_connections"), 10);
-    drop(clients.pop());
-    eleventh.hears("MN\r\n");
-    assert!(clients[0].stat("listen_disabled_num") >= 1);
+    for threads in ["1", "3"] {
+        let cache = Cache::start(&["-c", "10", "-t", threads]);
+        let mut clients: Vec<Client> = (0..10).map(|_| cache.client()).collect();
+        clients.iter_mut().for_each(|client| client.asks("mn\r\n", "MN\r\n"));
+        let mut eleventh = cache.client();
+        eleventh.say("mn\r\n");
+        eventually("accepting has stopped", || clients[0].stat("accepting_conns") == 0);
+        assert_eq!(clients[0].stat("curr_connections"), 10);
+        drop(clients.pop());
+        eleventh.hears("MN\r\n");
+        assert!(clients[0].stat("listen_disabled_num") >= 1);
+    }
 }
 
 #[test]
@@ -377,7 +447,7 @@ fn what_it_cannot_do_is_refused_at_the_start() {
         (&["-I", "10"], "1k to 1024m"),
         (&["-U", "11211"], "UDP is not served"),
         (&["-d"], "foreground"),
-        (&["-t", "4"], "1..=1"),
+        (&["-t", "65"], "1..=64"),
         (&["-l", "cache.example"], "IP address"),
         (&["-p", &port], "in use"),
         (&["-Y", "/nowhere/users"], "/nowhere/users"),

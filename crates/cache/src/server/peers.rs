@@ -72,7 +72,7 @@ impl Server<'_> {
 
     /// Watches another cache for answers, and for room if there is something to be written.
     fn watch_peer(&mut self, peer: usize) -> io::Result<()> {
-        let data = EventData::new_u64((self.listeners.len() + peer) as u64);
+        let data = EventData::new_u64((self.before_peers() + peer) as u64);
         let outgoing = &mut self.outgoing[peer];
         let (Some(socket), is_blocked) = (outgoing.socket(), outgoing.is_blocked()) else { return Ok(()) };
         let flags = if is_blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
@@ -183,7 +183,7 @@ impl Server<'_> {
             return false;
         };
         self.out.extend_from_slice(answer);
-        self.counters.count_fetch(false, true);
+        self.store().counters.count_fetch(false, true);
         self.neighbours.as_mut().into_iter().for_each(Neighbours::was_near);
         true
     }

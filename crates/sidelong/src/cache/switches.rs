@@ -41,8 +41,8 @@ pub(super) struct Switches {
     /// Most clients at a time.
     #[arg(short = 'c', long, value_name = "CLIENTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     conn_limit: u32,
-    /// Threads: must be 1. More are not served yet.
-    #[arg(short = 't', long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1))]
+    /// Threads that serve clients.
+    #[arg(short = 't', long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// Largest item, with k or m for KiB or MiB.
     #[arg(short = 'I', long, value_name = "BYTES", default_value = "1m", value_parser = bytes)]
@@ -169,6 +169,7 @@ impl Switches {
             item_bytes_max: self.max_item_size,
             eviction: self.eviction,
             evicts: !self.disable_evictions,
+            threads: self.threads,
             clients_max: self.conn_limit,
             place,
             unix_mask: self.unix_mask,
