@@ -3,6 +3,7 @@
 mod cache;
 mod front;
 mod node;
+mod site;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
@@ -23,23 +24,15 @@ use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKi
 use cache::{cache, cache_peers};
 use front::{connect_addresses, front};
 use node::{lasting_group, node};
+use site::site;
 
 pub(crate) use node::server;
 
 /// Longest name. Names become file names in the run directory.
 const NAME_BYTES_MAX: usize = 64;
-/// RFC 1035, 2.3.4: a name has 255 octets on the wire, 253 characters as text.
-const HOST_BYTES_MAX: usize = 253;
-/// Most hosts of one site.
-const HOSTS_MAX: usize = 256;
 
-/// Most words of a command, and most bytes of a word.
-const WORDS_MAX: usize = 64;
-const WORD_BYTES_MAX: usize = 4096;
 /// Most certificates of one edge.
 const CERTIFICATES_MAX: usize = 1024;
-/// Most rates of one site.
-const RATES_MAX: usize = 4096;
 /// Most addresses of the workload's clients.
 const ADDRESSES_MAX: u32 = 4096;
 
@@ -77,7 +70,7 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
     let mut hosts = Seen::default();
     for (i, entry) in file.sites.iter().enumerate() {
         let at = At::entry("site", i);
-        site(at, entry)?;
+        site(at, entry, !file.edges.is_empty())?;
         names.once(at.key("name"), "name", &entry.name, "a site".into())?;
         for (j, host) in entry.hosts.iter().enumerate() {
             hosts.once(at.key("hosts").item(j), "host", host, format!("site {:?}", entry.name))?;
@@ -472,82 +465,6 @@ fn rates(load: &Workload, file: &ClusterFile) -> Check {
     expect(load.rate.is_none(), at, || {
         (format!("rate is given, and {who}"), "either a rate or rates for the sites".into())
     })
-}
-
-fn site(at: At, entry: &SiteEntry) -> Check {
-    name(at.key("name"), "site", &entry.name)?;
-    let who = format!("site {:?}", entry.name);
-    expect(!entry.hosts.is_empty() && entry.hosts.len() <= HOSTS_MAX, at.key("hosts"), || {
-        (format!("{who} has {} hosts", entry.hosts.len()), format!("from 1 to {HOSTS_MAX}"))
-    })?;
-    for (j, host) in entry.hosts.iter().enumerate() {
-        let usable = |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_');
-        expect(is_text(host, HOST_BYTES_MAX, usable), at.key("hosts").item(j), || {
-            let expected = "a host in lower case without its port, such as \"a.example\"";
-            (format!("{who}: host {:?}", excerpt(host)), expected.into())
-        })?;
-    }
-    expect(entry.floor >= 1, at.key("floor"), || {
-        (format!("{who}: floor is 0"), "at least 1: a site without a node cannot answer".into())
-    })?;
-    expect(entry.floor <= entry.nodes, at.key("floor"), || {
-        let found = format!("{who}: floor is {} but the site starts with {} nodes", entry.floor, entry.nodes);
-        (found, "floor <= nodes".into())
-    })?;
-    within(at, "nodes", entry.nodes, 1, NODES_MAX)?;
-    within(at, "share", entry.share, 0.0, 1.0)?;
-    expect(entry.response_p99.is_none() || entry.queue_max.is_none(), at.key("queue_ms_max"), || {
-        (format!("{who}: response_ms_p99 and queue_ms_max are given"), "one of them".into())
-    })?;
-    millis(at, "response_ms_p99", entry.response_p99.unwrap_or(MINUTE), MILLI, MINUTE)?;
-    millis(at, "queue_ms_max", entry.queue_max.unwrap_or(MINUTE), MILLI, MINUTE)?;
-    command(at.key("on_enter"), &format!("{who}: on_enter"), entry.on_enter.as_deref())?;
-    command(at.key("on_leave"), &format!("{who}: on_leave"), entry.on_leave.as_deref())?;
-    within(at, "alpha", entry.alpha.unwrap_or(0.0), 0.0, 64.0)?;
-    let rates = &entry.rates;
-    expect(rates.len() <= RATES_MAX, at.key("rates"), || {
-        (format!("{who}: {} rates", rates.len()), format!("at most {RATES_MAX}"))
-    })?;
-    expect(rates.is_sorted_by(|one, next| one.at < next.at), at.key("rates"), || {
-        (format!("{who}: rates that are not in order of at_s"), "each later than the one before".into())
-    })?;
-    let unusable = rates.iter().find(|rate| !(0.0..=1e7).contains(&rate.per_s));
-    expect(unusable.is_none(), at.key("rates"), || {
-        let found = format!("{who}: per_s = {}", unusable.map_or(0.0, |rate| rate.per_s));
-        (found, "from 0 to 10000000 requests/s".into())
-    })?;
-    expect(entry.ceiling.is_none_or(|ceiling| entry.nodes <= ceiling), at.key("ceiling"), || {
-        let ceiling = entry.ceiling.unwrap_or_default();
-        let found = format!("{who}: ceiling is {ceiling} but the site starts with {} nodes", entry.nodes);
-        (found, "nodes <= ceiling".into())
-    })
-}
-
-/// Checks a command: a program that is looked up in `PATH` or has an absolute path, and its arguments.
-fn command(at: At, who: &str, words: Option<&[String]>) -> Check {
-    let Some(words) = words else { return Ok(()) };
-    expect(words.len() <= WORDS_MAX, at, || {
-        (format!("{who} has {} words", words.len()), format!("at most {WORDS_MAX}"))
-    })?;
-    let Some(program) = words.first() else {
-        let expected = "a program and its arguments, or no such key".into();
-        return Err(Problem { at, found: format!("{who} is empty"), expected });
-    };
-    // Relative to which directory would depend on where the node's process was started.
-    let is_program = !program.is_empty() && (program.starts_with('/') || !program.contains('/'));
-    expect(is_program, at.item(0), || {
-        let found = format!("{who}: program {:?}", excerpt(program));
-        (found, "a name to look up in PATH, or an absolute path".into())
-    })?;
-    for (i, word) in words.iter().enumerate() {
-        expect(word.len() <= WORD_BYTES_MAX, at.item(i), || {
-            (format!("{who}: a word of {} bytes", word.len()), format!("at most {WORD_BYTES_MAX}"))
-        })?;
-        expect(!word.contains('\0'), at.item(i), || {
-            (format!("{who}: {:?}", excerpt(word)), "words without NUL, which ends them".into())
-        })?;
-    }
-    Ok(())
 }
 
 fn edge(at: At, entry: &EdgeEntry) -> Check {

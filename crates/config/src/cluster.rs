@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sidelong_files::ServerAddress;
-use sidelong_policy::admission::{AdmissionRule, Target};
+use sidelong_policy::admission::{AdmissionRule, Requests, Target};
 use sidelong_policy::index::Weights;
 use sidelong_state::{Drain, Scheme};
 
@@ -81,6 +81,10 @@ pub struct Site {
     pub priority: u8,
     /// The target of the requests that are admitted, if any.
     pub target: Option<Target>,
+    /// Requests that are rejected last.
+    pub rejected_last: Vec<Requests>,
+    /// The requests of a client that was admitted within this time are, too.
+    pub visit: Option<Duration>,
     /// The part of the pool, 0 to 1, that no other site can take from it.
     pub share: f64,
     /// The command that a node runs before it serves the site: a program and its arguments. Empty for none.
@@ -310,6 +314,9 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             priority: entry.priority,
             // The checks exclude two.
             target: entry.response_p99.map(Target::ResponseP99).or(entry.queue_max.map(Target::Queue)),
+            // The checks exclude what names none.
+            rejected_last: entry.rejected_last.iter().filter_map(|text| text.parse().ok()).collect(),
+            visit: entry.visit,
             share: entry.share,
             on_enter: entry.on_enter.clone().unwrap_or_default(),
             on_leave: entry.on_leave.clone().unwrap_or_default(),

@@ -133,6 +133,15 @@ pub struct SiteEntry {
     #[serde(rename = "queue_ms_max", default, with = "time::millis_option")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_max: Option<Duration>,
+    /// Requests that are rejected last, as they are worth more: paths in which `*` stands for any one part, each with what is below
+    /// it, after a method if only that is meant (`"/items/*/bid"`, `"POST /"`). Default none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected_last: Vec<String>,
+    /// `visit_s`: the requests of a client that was admitted within this time are rejected last, so that who has begun a visit can
+    /// end it. Default none.
+    #[serde(rename = "visit_s", default, with = "time::seconds_option")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visit: Option<Duration>,
     /// The part of the pool, 0 to 1, that no other site can take from it. Default 0.
     #[serde(default)]
     pub share: f64,
@@ -182,6 +191,8 @@ impl SiteEntry {
             priority: 0,
             response_p99: None,
             queue_max: None,
+            rejected_last: Vec::new(),
+            visit: None,
             share: 0.0,
             on_enter: None,
             on_leave: None,

@@ -8,6 +8,7 @@ use sidelong_config::{
     AdmissionRule, ClusterFile, Configuration, Drain, Error, Fabric, LedBy, NodeEntry, Ready, Secret,
     SecretText, Service, Target, Tls, WorkloadKind, default_run_dir,
 };
+use sidelong_policy::admission::Request;
 
 #[test]
 fn the_demo_is_the_cluster_of_the_readme() {
@@ -194,6 +195,10 @@ fn entries_of_one_keep_their_name() {
     assert_eq!(cluster.nodes[0].fabric_listen.to_string(), "127.0.0.1:0");
 }
 
+fn bid() -> Request<'static> {
+    Request { method: "POST", target: "/items/17/bids" }
+}
+
 #[test]
 fn a_site_is_promised_what_its_entry_says() {
     let mut file = ClusterFile::demo();
@@ -206,6 +211,8 @@ fn a_site_is_promised_what_its_entry_says() {
     file.sites[0].response_p99 = Some(Duration::from_millis(50));
     file.sites[1].queue_max = Some(Duration::from_micros(2_500));
     file.sites[1].share = 0.25;
+    file.sites[1].rejected_last = vec!["POST /".into(), "/items/*/bid".into()];
+    file.sites[1].visit = Some(Duration::from_millis(90_500));
     file.admission.rotation = Duration::from_millis(1_500);
     let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
     assert_eq!(read, file);
@@ -213,6 +220,9 @@ fn a_site_is_promised_what_its_entry_says() {
     let sites = read.cluster().unwrap().sites;
     assert_eq!(sites[0].target, Some(Target::ResponseP99(Duration::from_millis(50))));
     assert_eq!((sites[1].target, sites[1].share), (Some(Target::Queue(Duration::from_micros(2_500))), 0.25));
+    let last: Vec<_> = sites[1].rejected_last.iter().map(|requests| requests.contain(bid())).collect();
+    assert_eq!((last, sites[1].visit), (vec![true, false], Some(Duration::from_millis(90_500))));
+    assert!(sites[0].rejected_last.is_empty() && sites[0].visit.is_none());
 }
 
 #[test]

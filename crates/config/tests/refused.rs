@@ -254,6 +254,21 @@ fn every_entry_is_checked() {
             "hosts = [\"a.example\"]\nrates = [{ at_s = 0, per_s = -1 }]",
             "4: site \"a\": per_s = -1; expected from 0 to 10000000 requests/s",
         ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nqueue_ms_max = 9\nrejected_last = [\"/me\", \"get /\"]",
+            "5: site \"a\": \"get /\"; expected a path such as \"/items/*/bid\", after a method if only that is meant, such as \"POST /\"",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nrejected_last = [\"/me\"]",
+            "4: site \"a\" has rejected_last and no target; expected response_ms_p99 or queue_ms_max: without one nothing is rejected",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nqueue_ms_max = 9\nvisit_s = 0",
+            "5: visit_s is 0; expected from 0.1 to 3600",
+        ),
         (3, "hosts = [\"a.example\"]\nqueue_ms_max = 0", "4: queue_ms_max is 0; expected from 1 to 60000"),
         (
             3,
@@ -697,6 +712,17 @@ fn a_server_with_a_port_for_each_site_has_all_on_one_host() {
         refused_after(&taken),
         "cluster.toml:13: the server of node \"m\" would listen on 127.0.0.1:7101, as node \"n\" does; expected a different \
          address"
+    );
+}
+
+#[test]
+fn what_is_rejected_last_is_told_apart_by_edges_alone() {
+    let site = "[[site]]\nname = \"a\"\nhosts = [\"a.example\"]\nqueue_ms_max = 9\nvisit_s = 5\n";
+    let node = "[[node]]\nname = \"n\"\nserver = \"127.0.0.1:80\"\n";
+    assert_eq!(
+        refused(&format!("{site}{node}[[front]]\nname = \"f\"\nproxy = \"nginx\"\n")),
+        "cluster.toml:5: site \"a\" has visit_s, and the file has no [[edge]]; expected an edge: proxies of other makes reject \
+         all requests alike"
     );
 }
 

@@ -11,7 +11,7 @@ use sidelong_edge::{Gate, View};
 use sidelong_figure::statistics::quantile;
 use sidelong_layout::{Hot, NodeId, Ownership, SiteId, valid};
 use sidelong_policy::Time;
-use sidelong_policy::admission::{Client, Promise, Target};
+use sidelong_policy::admission::{Client, Promise, Request, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health;
 use sidelong_policy::index::{Capacity, Weights};
@@ -69,8 +69,10 @@ fn main() {
     let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
     let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(200), 1);
     let client = Client::new(([10, 0, 0, 1], 5000).into());
+    let request = Request { method: "GET", target: "/" };
     for (view_is_old, name) in [(false, "gate"), (true, "gate, old view")] {
-        let [p50, p99, p999] = each(|now| gate.decide(0, SITE, client, Time::from_ns(now), view_is_old));
+        let [p50, p99, p999] =
+            each(|now| gate.decide(0, SITE, client, request, Time::from_ns(now), view_is_old));
         println!("{:>6} {name:>14} {p50:>8} {p99:>8} {p999:>8}", "");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region, RunDirectory};
 use sidelong_layout::{HEADER_BYTES, NodeId, Ownership, ShareMap, SiteId, Time, WorkersMap};
-use sidelong_policy::admission::{Client, Promise, Target};
+use sidelong_policy::admission::{Client, Promise, Request, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health::HealthSettings;
 use sidelong_policy::index::Reading;
@@ -99,7 +99,14 @@ impl Bench {
     fn route(&self) {
         for site in (0..SITES).map(SiteId::new) {
             let client = Client::new(([192, 0, 2, 1], 5000).into());
-            let _ = self.gate.decide(0, site, client, self.now, self.front.is_stale(self.now));
+            let _ = self.gate.decide(
+                0,
+                site,
+                client,
+                Request::default(),
+                self.now,
+                self.front.is_stale(self.now),
+            );
             if let Some(node) = self.front.choose(site, None, self.now) {
                 assert_eq!(self.front.ownership(node).and_then(Ownership::serving_site), Some(site));
             }

@@ -5,6 +5,7 @@
 //! knows more. Without one it admits all requests. Without admission control there is no gate.
 
 mod counts;
+mod visits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,12 +13,14 @@ use std::time::Duration;
 
 use sidelong_layout::{SiteId, Time};
 use sidelong_policy::admission::{
-    Answers, BUCKETS, Census, Client, Outlook, Promise, Refused, Target, Treatment, Verdict, Why, decide,
+    Answers, BUCKETS, Census, Client, Outlook, Promise, Refused, Request, Requests, Target, Treatment,
+    Verdict, Why, decide,
 };
 use sidelong_policy::brain::SiteSeen;
 
 use crate::event::Event;
 use counts::{Counts, GREEDY, OLD_VIEW};
+use visits::Visits;
 
 /// Shortest time between two events about rejected requests.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -33,6 +36,15 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The reason given for a rejection because the client sends much more than the others.
 pub(crate) const GREEDY_WORD: &str = "greedy";
+
+/// What a site rejects last.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct RejectedLast {
+    /// Requests that are worth more than others.
+    pub requests: Vec<Requests>,
+    /// Requests of a client that was admitted within this time.
+    pub visit: Option<Duration>,
+}
 
 /// Verdicts and counts.
 #[derive(Debug)]
@@ -61,6 +73,10 @@ struct SiteGate {
     pressure: AtomicU64,
     /// A later answer is late, in ns.
     late_ns: u64,
+    /// Requests that are rejected last.
+    last: Box<[Requests]>,
+    /// Clients whose requests are.
+    visits: Option<Visits>,
     /// For display: the admitted part, as bits, and the last outlook, [`UNKNOWN`] if unknown.
     ratio: AtomicU64,
     delay_ns: AtomicU64,
@@ -79,12 +95,35 @@ impl SiteGate {
             lent: AtomicU64::new(UNKNOWN),
             pressure: AtomicU64::new(0),
             late_ns,
+            last: Box::default(),
+            visits: None,
             ratio: AtomicU64::new(1.0_f64.to_bits()),
             delay_ns: AtomicU64::new(UNKNOWN),
             budget_ns: AtomicU64::new(UNKNOWN),
             met: AtomicU64::new(UNKNOWN),
         }
     }
+
+    /// The verdict on a request of a client that is not trimmed.
+    fn verdict_on(&self, verdict: Verdict, client: Client, request: Request<'_>, now: Time) -> Verdict {
+        if verdict.is_open() {
+            return verdict;
+        }
+        let is_last = self.last.iter().any(|requests| requests.contain(request));
+        // How clients are told apart may change during a visit.
+        let is_visit = |visits: &Visits| client.hashes().iter().any(|client| visits.has(*client, now));
+        widened(verdict, [is_last, self.visits.as_ref().is_some_and(is_visit)])
+    }
+
+    /// The widest verdict on any request.
+    fn widest(&self, verdict: Verdict) -> Verdict {
+        widened(verdict, [!self.last.is_empty(), self.visits.is_some()])
+    }
+}
+
+/// The verdict, widened for each reason that holds.
+fn widened(verdict: Verdict, reasons: [bool; 2]) -> Verdict {
+    reasons.into_iter().filter(|holds| *holds).fold(verdict, |verdict, _| verdict.widened())
 }
 
 impl Gate {
@@ -102,6 +141,16 @@ impl Gate {
         }
     }
 
+    /// The same with what each site rejects last.
+    #[must_use]
+    pub fn with_last(mut self, last: impl IntoIterator<Item = RejectedLast>) -> Self {
+        for (slot, last) in self.sites.iter_mut().zip(last) {
+            slot.last = last.requests.into();
+            slot.visits = last.visit.map(Visits::new);
+        }
+        self
+    }
+
     // For requests.
 
     /// Decides whether a request for `site`, which came to a thread (by index), is admitted, and counts it.
@@ -113,6 +162,7 @@ impl Gate {
         thread: usize,
         site: SiteId,
         client: Client,
+        request: Request<'_>,
         now: Time,
         view_is_old: bool,
     ) -> Result<(), Refused> {
@@ -130,7 +180,15 @@ impl Gate {
                 None => {}
             }
         }
-        let decided = decide(verdict, self.treatment(client), client, now.as_ns(), self.rotation);
+        let treatment = self.treatment(client);
+        let whole = treatment.whole(client);
+        if whole.is_some() {
+            verdict = slot.verdict_on(verdict, client, request, now);
+        }
+        let decided = decide(verdict, treatment, client, now.as_ns(), self.rotation);
+        if let (Ok(()), Some(visits), Some(client)) = (&decided, &slot.visits, whole) {
+            visits.note(client, now);
+        }
         let (counts, why) = match &decided {
             Ok(()) => (&counts.admitted, verdict.why() as usize),
             Err(Refused { greedy: true, .. }) => (&counts.rejected, GREEDY),
@@ -202,7 +260,8 @@ impl Gate {
             slot.budget_ns.store(ns(outlook.budget), Ordering::Relaxed);
             slot.met.store(outlook.met.map_or(UNKNOWN, u64::from), Ordering::Relaxed);
         }
-        let widest = outlooks.iter().map(|outlook| outlook.verdict).reduce(Verdict::wider);
+        let sites = self.sites.iter().zip(outlooks);
+        let widest = sites.map(|(slot, outlook)| slot.widest(outlook.verdict)).reduce(Verdict::wider);
         self.door.store(widest.unwrap_or_default().encode(), Ordering::Relaxed);
     }
 
@@ -330,15 +389,14 @@ pub struct Gatekeeper {
 }
 
 impl Gatekeeper {
-    /// A keeper of a gate with a site for each of `promises`, for this many threads that serve clients. Reports of other edges
-    /// older than `stale` do not count.
-    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration, threads: usize) -> Self {
+    /// The keeper of a gate.
+    pub fn new(gate: Gate) -> Self {
         Gatekeeper {
-            gate: Arc::new(Gate::new(promises, rotation, stale, threads)),
             census: Census::default(),
             told_at: Time::default(),
-            told: vec![(Totals::default(), false); promises.len()],
+            told: vec![(Totals::default(), false); gate.sites.len()],
             shown_at: None,
+            gate: Arc::new(gate),
         }
     }
 
@@ -400,7 +458,9 @@ impl Gatekeeper {
 mod tests {
     use std::net::SocketAddr;
 
-    use sidelong_policy::admission::{AdmissionRule, AdmissionSettings, AdmissionSnapshot, Controller};
+    use sidelong_policy::admission::{
+        AdmissionRule, AdmissionSettings, AdmissionSnapshot, CIRCLE, Controller,
+    };
     use sidelong_policy::cluster::{NodeView, SiteView, Traffic};
 
     use super::*;
@@ -408,6 +468,7 @@ mod tests {
     const SITE: SiteId = SiteId::new(0);
     const OTHER: SiteId = SiteId::new(1);
     const THREADS: usize = 2;
+    const ANY: Request<'static> = Request { method: "GET", target: "/" };
 
     fn client(k: u16) -> Client {
         Client::new(SocketAddr::from(([10, 0, (k >> 8) as u8, k as u8], 5000)))
@@ -462,13 +523,17 @@ mod tests {
     fn it_is_open_until_something_is_shown_and_where_the_view_is_old() {
         let gate = gate();
         let now = Time::from_ns(1);
-        assert!((0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), now, false).is_ok()));
+        assert!(
+            (0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), ANY, now, false).is_ok())
+        );
         shown(&gate, [Some(99), Some(99)]);
         let inside = (0..100)
-            .filter(|k| gate.decide(usize::from(*k) % THREADS, SITE, client(*k), now, false).is_ok())
+            .filter(|k| gate.decide(usize::from(*k) % THREADS, SITE, client(*k), ANY, now, false).is_ok())
             .count();
         assert!(inside < 10, "{inside}");
-        assert!((0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), now, true).is_ok()));
+        assert!(
+            (0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), ANY, now, true).is_ok())
+        );
         let admitted: Vec<_> = gate.admitted(SITE).filter(|(_, count)| *count > 0).collect();
         assert!(
             admitted.contains(&("no-target", 100)) && admitted.contains(&("old-view", 100)),
@@ -476,7 +541,9 @@ mod tests {
         );
         assert_eq!(sum(gate.admitted(SITE)) + sum(gate.rejected(SITE)), 300);
         shown(&gate, [None, Some(99)]);
-        assert!((0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), now, false).is_ok()));
+        assert!(
+            (0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), ANY, now, false).is_ok())
+        );
         assert!(gate.admitted(SITE).any(|counted| counted == ("no-records", 100)));
     }
 
@@ -488,15 +555,74 @@ mod tests {
         assert!((0..100).all(|k| gate.takes_in(usize::from(k) % THREADS, client(k), now)));
         shown(&gate, [Some(99), Some(99)]);
         for k in 0..500 {
-            let wanted = [SITE, OTHER].map(|site| gate.decide(0, site, client(k), now, false).is_ok());
+            let wanted = [SITE, OTHER].map(|site| gate.decide(0, site, client(k), ANY, now, false).is_ok());
             assert_eq!(gate.takes_in(usize::from(k) % THREADS, client(k), now), wanted.contains(&true));
         }
         assert!(gate.closed() > 400, "{}", gate.closed());
     }
 
+    /// A gate whose sites admit a tenth of the clients. The first has what it rejects last.
+    fn gate_with_last() -> Gate {
+        let (requests, visit) = (vec!["POST /".parse().unwrap()], Some(Duration::from_secs(60)));
+        let gate = gate().with_last([RejectedLast { requests, visit }]);
+        let verdict = Verdict::decode(u64::from(CIRCLE / 10) << 33 | Why::OverTarget as u64);
+        gate.show(&[Outlook { verdict, ..Outlook::default() }; 2]);
+        gate
+    }
+
+    const BID: Request<'static> = Request { method: "POST", target: "/items/3/bids" };
+
+    /// The clients whose request is admitted at a time, in s.
+    fn admitted(gate: &Gate, site: SiteId, request: Request<'_>, at_s: u64) -> Vec<u16> {
+        let now = Time::from_ns(at_s * 1_000_000_000);
+        (0..500).filter(|k| gate.decide(0, site, client(*k), request, now, false).is_ok()).collect()
+    }
+
+    #[test]
+    fn what_is_worth_more_is_admitted_of_more_clients_and_so_are_clients_on_a_visit() {
+        let gate = gate_with_last();
+        let few = admitted(&gate, SITE, ANY, 1);
+        assert!((25..90).contains(&few.len()), "{few:?}");
+        assert_eq!(admitted(&gate, SITE, ANY, 2), few, "who is not admitted is on no visit");
+        let bidders = admitted(&gate, SITE, BID, 3);
+        assert!((350..450).contains(&bidders.len()), "{}", bidders.len());
+        assert!(few.iter().all(|client| bidders.contains(client)));
+        let lookers = admitted(&gate, SITE, ANY, 62);
+        assert!(lookers.iter().all(|client| bidders.contains(client)));
+        // Two clients may have one place.
+        assert!(bidders.len() - lookers.len() < 10, "{} look at pages meanwhile", lookers.len());
+        assert_eq!(admitted(&gate, SITE, ANY, 200), few);
+        for request in [ANY, BID] {
+            assert_eq!(admitted(&gate, OTHER, request, 201), few, "the other site tells none apart");
+        }
+    }
+
+    #[test]
+    fn a_client_that_sends_too_much_gains_nothing_by_sending_what_is_worth_more() {
+        let gate = gate_with_last();
+        let greedy = client(7);
+        let trimmed = Treatment::Trimmed { kept: 6_554 };
+        gate.treatments[greedy.bucket()].store(trimmed.encode(), Ordering::Relaxed);
+        let is_admitted = |ns: &u64| gate.decide(0, SITE, greedy, BID, Time::from_ns(*ns), false).is_ok();
+        let admitted = (0..10_000).filter(is_admitted).count();
+        assert!((1..300).contains(&admitted), "a hundredth: {admitted}");
+    }
+
+    #[test]
+    fn no_connection_is_closed_on_which_a_request_could_be_admitted() {
+        let now = Time::from_ns(1);
+        let accepted = |gate: &Gate| (0..500).filter(|k| gate.takes_in(0, client(*k), now)).count();
+        assert_eq!(accepted(&gate_with_last()), 500);
+    }
+
     fn gatekeeper() -> Gatekeeper {
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(40))), share: 0.0 };
-        Gatekeeper::new(&[promise; 2], Duration::from_secs(30), Duration::from_millis(150), THREADS)
+        Gatekeeper::new(Gate::new(
+            &[promise; 2],
+            Duration::from_secs(30),
+            Duration::from_millis(150),
+            THREADS,
+        ))
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use documents::{DocumentSettings, DocumentStatus, key as document_key};
 pub use event::Event;
 pub use front::Front;
 pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
-pub use gate::{Gate, Gatekeeper};
+pub use gate::{Gate, Gatekeeper, RejectedLast};
 pub use led::Led;
 pub use led::connect::LedByConnect;
 pub use led::haproxy::{

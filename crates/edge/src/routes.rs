@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Method;
 use sidelong_layout::{NodeId, SiteId, Time};
-use sidelong_policy::admission::Client;
+use sidelong_policy::admission::{self, Client};
 use sidelong_policy::documents::Takes;
 use sidelong_policy::health;
 use sidelong_proxy::{Answer, Failure, Outcome, Refusal, Request, Service, Visit};
@@ -291,11 +291,13 @@ impl Visit for AtEdge<'_> {
         found
     }
 
-    fn admit(&mut self, _request: &Request) -> Result<(), Answer> {
+    fn admit(&mut self, request: &Request) -> Result<(), Answer> {
         let Some(site) = self.site else { return Err(Answer::new(421, MISDIRECTED)) };
         let Some(gate) = &self.edge.gate else { return Ok(()) };
         let is_stale = self.edge.view.is_stale(self.begun);
-        gate.decide(self.thread, site, Client::new(self.client), self.begun, is_stale).map_err(|refused| {
+        let client = Client::new(self.client);
+        let request = admission::Request { method: request.method().as_str(), target: request.target() };
+        gate.decide(self.thread, site, client, request, self.begun, is_stale).map_err(|refused| {
             let reason = if refused.greedy { GREEDY_WORD } else { refused.why.word() };
             let fields =
                 vec![("retry-after", refused.retry_after_s.to_string().into()), (REASON, reason.into())];

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sidelong_edge::{Gate, View};
+use sidelong_edge::{Gate, RejectedLast, View};
 use sidelong_layout::{Ownership, SiteId};
 use sidelong_policy::Time;
-use sidelong_policy::admission::{Client, Promise, Target};
+use sidelong_policy::admission::{CIRCLE, Client, Outlook, Promise, Request, Target, Verdict, Why};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health::{self, Failure};
 use sidelong_policy::index::Reading;
@@ -42,14 +42,29 @@ fn a_decision_allocates_nothing() {
         assert_eq!(counted.count_total, 0, "{balance:?}");
     }
     let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
-    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150), 1);
+    let last = RejectedLast {
+        requests: vec!["/items/*/bid".parse().unwrap()],
+        visit: Some(Duration::from_secs(60)),
+    };
+    let gate =
+        Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150), 1).with_last([last]);
+    let request = Request { method: "GET", target: "/items/3/bid?x" };
     let client = Client::new(([10, 0, 0, 1], 5000).into());
     let counted = allocation_counter::measure(|| {
         let admitted =
-            (0..1000).filter(|now| gate.decide(0, site, client, Time::from_ns(*now), false).is_ok());
+            (0..1000).filter(|now| gate.decide(0, site, client, request, Time::from_ns(*now), false).is_ok());
         assert_eq!(admitted.count(), 1000);
     });
     assert_eq!(counted.count_total, 0, "at the gate");
+    // A hundredth of the clients.
+    let verdict = Verdict::decode(u64::from(CIRCLE / 100) << 33 | Why::OverTarget as u64);
+    gate.show(&[Outlook { verdict, ..Outlook::default() }]);
+    let counted = allocation_counter::measure(|| {
+        for now in 0..1000 {
+            let _ = gate.decide(0, site, client, request, Time::from_ns(now), false);
+        }
+    });
+    assert_eq!(counted.count_total, 0, "at the gate of an overloaded site");
     // The counter works.
     assert!(allocation_counter::measure(|| drop(vec![0u8; 100])).count_total > 0);
 }

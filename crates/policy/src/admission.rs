@@ -24,7 +24,8 @@
 //! answered, and Little's law holds there as well.
 //!
 //! Within a site whole clients are admitted instead of random requests, and [`Treatment`] limits those that ask for much
-//! more than the others. Between sites: while one is over its budget and may have another node, the sites of the lowest
+//! more than the others. Some requests are rejected last ([`Verdict::widened`]): those that are worth more ([`Requests`]), and those
+//! of a client on a visit, which was admitted shortly before. Between sites: while one is over its budget and may have another node, the sites of the lowest
 //! priority below it keep shorter queues, so that a node of theirs is soon free to move. A site that has no more than
 //! its floor or its share does not.
 
@@ -32,6 +33,7 @@ mod clients;
 mod drain;
 mod pressure;
 mod queue;
+mod requests;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -50,6 +52,7 @@ pub(crate) use queue::LOW as REJECTS_ABOVE;
 
 pub use clients::{BUCKETS, Census, Client, Treatment};
 pub use pressure::{Answers, Target};
+pub use requests::{NotRequests, Request, Requests};
 pub use verdict::{CIRCLE, Refused, Verdict, Why, decide};
 
 /// Number of scans over which their interval is averaged, so that a late scan does not change the loop.

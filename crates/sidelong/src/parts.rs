@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
-    About, DocumentSettings, EdgeSettings, Forwarding, GangliaSettings, Gatekeeper, Limits, Loads,
-    NodeAddress, ReadLoads, SiteHosts, Tls, View,
+    About, DocumentSettings, EdgeSettings, Forwarding, GangliaSettings, Gate, Gatekeeper, Limits, Loads,
+    NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
@@ -403,7 +403,10 @@ impl Parts {
     /// The gatekeeper of requests that this many threads serve; `None` if all are admitted.
     pub(crate) fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
         let (settings, promises) = self.admission_settings()?;
-        Some(Gatekeeper::new(&promises, settings.rotation, self.cluster.load.stale, threads))
+        let gate = Gate::new(&promises, settings.rotation, self.cluster.load.stale, threads);
+        let last =
+            |site: &config::Site| RejectedLast { requests: site.rejected_last.clone(), visit: site.visit };
+        Some(Gatekeeper::new(gate.with_last(self.cluster.sites.iter().map(last))))
     }
 
     /// The settings of admission control and the promise to each site; `None` if all requests are admitted.

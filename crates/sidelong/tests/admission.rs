@@ -262,6 +262,69 @@ fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
     });
 }
 
+/// The part of requests that are answered while alpha is overloaded by clients that each send one and do not come back: of five that
+/// keep sending `request`, and of all others.
+fn beside_newcomers(site: impl FnOnce(&mut SiteEntry), [method, path]: [&'static str; 2]) -> [f64; 2] {
+    const NEW: usize = 20;
+    const STAYING: u8 = 5;
+    let mut cluster = cluster(&["alpha"]);
+    site(&mut cluster.file.sites[0]);
+    let _up = cluster.serving(&["--json"]);
+    let (over, addresses) = (AtomicBool::new(false), AtomicUsize::new(0));
+    // By whether they stay: all, and answered.
+    let counts = [(); 2].map(|()| [(); 2].map(|()| AtomicUsize::new(0)));
+    let count = |stays: bool, status: u16| {
+        counts[usize::from(stays)][0].fetch_add(1, Ordering::Relaxed);
+        counts[usize::from(stays)][1].fetch_add(usize::from(status == 200), Ordering::Relaxed);
+    };
+    let total = |stays: bool, which: usize| counts[usize::from(stays)][which].load(Ordering::Relaxed);
+    let stay = |host: u8| {
+        // It was admitted before.
+        let mut client = Client::connect_from(Ipv4Addr::new(127, 201, 0, host), cluster.edge(0)).unwrap();
+        assert_eq!(client.ask(method, "alpha.test", path).unwrap().status, 200);
+        client
+    };
+    let staying: Vec<_> = (0..STAYING).map(stay).collect();
+    let come = || {
+        while !over.load(Ordering::Relaxed) {
+            let [.., third, fourth] = addresses.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+            let client = Client::connect_from(Ipv4Addr::new(127, 202, third, fourth), cluster.edge(0));
+            // If its connection is closed at accept, it is rejected, too.
+            let reply = client.and_then(|mut client| client.ask("GET", "alpha.test", "/o/1/100"));
+            count(false, reply.map_or(503, |reply| reply.status));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let go_on = |mut client: Client| {
+        while !over.load(Ordering::Relaxed) {
+            count(true, client.ask(method, "alpha.test", path).expect("no connection is cut").status);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    std::thread::scope(|scope| {
+        let _ends_them = Ends(&over);
+        (0..NEW).for_each(|_| _ = scope.spawn(come));
+        eventually("newcomers are rejected", || total(false, 0) > total(false, 1) + 20);
+        staying.into_iter().for_each(|client| _ = scope.spawn(move || go_on(client)));
+        eventually("many requests have ended", || total(true, 0) > 150 && total(false, 0) > 1000);
+    });
+    [true, false].map(|stays| total(stays, 1) as f64 / total(stays, 0) as f64)
+}
+
+#[test]
+fn what_is_worth_more_is_rejected_last() {
+    let last = |site: &mut SiteEntry| site.rejected_last = vec!["POST /".into(), "/o/2".into()];
+    let [staying, new] = beside_newcomers(last, ["GET", "/o/2/100"]);
+    assert!(new < 0.5 && staying > 2.0 * new, "{staying}, {new}");
+}
+
+#[test]
+fn who_is_on_a_visit_is_rejected_last() {
+    let visit = |site: &mut SiteEntry| site.visit = Some(Duration::from_secs(60));
+    let [staying, new] = beside_newcomers(visit, ["GET", "/o/1/100"]);
+    assert!(new < 0.5 && staying > 2.0 * new, "{staying}, {new}");
+}
+
 #[test]
 fn where_every_site_is_overloaded_connections_are_closed_as_they_come() {
     let cluster = cluster(&["alpha"]);

@@ -3,7 +3,7 @@ use std::path::Path;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Key, RunDirectory, shm::ShmHost};
 use sidelong_layout::Ownership;
-use sidelong_policy::admission::{Client, Promise, Target};
+use sidelong_policy::admission::{Client, Promise, Request, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::cluster::Traffic;
 use sidelong_policy::health;
@@ -82,7 +82,9 @@ impl Edge {
     /// How many of a hundred clients are admitted, with a view that is stale or not.
     fn lets_in(&self, now: Time, view_is_old: bool) -> usize {
         let client = |k: u8| Client::new(([10, 0, 0, k], 5000).into());
-        (0..100).filter(|k| self.gate.decide(0, SITE, client(*k), now, view_is_old).is_ok()).count()
+        (0..100)
+            .filter(|k| self.gate.decide(0, SITE, client(*k), Request::default(), now, view_is_old).is_ok())
+            .count()
     }
 }
 

@@ -47,6 +47,11 @@ impl Client {
         Client { address: ip, connection: mix(ip ^ u64::from(address.port())) }
     }
 
+    /// What it may be known by: its address, and its connection, if its address stands for many clients.
+    pub const fn hashes(self) -> [u64; 2] {
+        [self.address, self.connection]
+    }
+
     /// Its bucket.
     pub const fn bucket(self) -> usize {
         // The low bits, because the verdict uses the high ones.
@@ -70,6 +75,20 @@ pub enum Treatment {
 }
 
 impl Treatment {
+    /// The hash of what is admitted or rejected as a whole: the client or its connection. `None` where each request is by itself.
+    pub fn whole(self, client: Client) -> Option<u64> {
+        let is_trimmed = matches!(self, Treatment::Trimmed { .. });
+        (!is_trimmed).then(|| self.hash(client))
+    }
+
+    /// The hash by which its requests are told apart from those of others.
+    pub(super) const fn hash(self, client: Client) -> u64 {
+        match self {
+            Treatment::Whole => client.address,
+            Treatment::ByConnection | Treatment::Trimmed { .. } => client.connection,
+        }
+    }
+
     /// Encodes it for an `AtomicU32`.
     pub const fn encode(self) -> u32 {
         match self {

@@ -19,6 +19,10 @@ pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// No client is trimmed below one request in this many; with this much lenience none is trimmed.
 pub(super) const LENIENCE_MAX: u32 = 1 << u16::BITS;
 
+/// How many times as many clients may send what is rejected last. Ours: large enough that others are rejected first at any overload
+/// that lasts, and within [`PRESSURE_MAX`], so that a load of such requests alone is held off, too.
+const WIDENED: u32 = 8;
+
 /// The longest `Retry-After`, because the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
 
@@ -136,6 +140,13 @@ impl Verdict {
         if other.part > self.part { other } else { self }
     }
 
+    /// The verdict on requests that are rejected last: they are admitted of eight times as many clients. So while an eighth of the
+    /// clients is admitted, all these requests are.
+    pub const fn widened(self) -> Verdict {
+        let part = self.part.saturating_mul(WIDENED);
+        Verdict { part: if part > CIRCLE { CIRCLE } else { part }, ..self }
+    }
+
     /// Encodes it as one word.
     pub const fn encode(self) -> u64 {
         (self.part as u64) << (TURN_BITS + WHY_BITS) | (self.turn as u64) << WHY_BITS | self.why as u64
@@ -190,13 +201,13 @@ pub fn decide(
     if verdict.is_open() {
         return Ok(());
     }
+    let hash = treatment.hash(client);
     let (hash, part, greedy) = match treatment {
-        Treatment::Whole => (client.address, verdict.part, false),
-        Treatment::ByConnection => (client.connection, verdict.part, false),
+        Treatment::Whole | Treatment::ByConnection => (hash, verdict.part, false),
         Treatment::Trimmed { kept } => {
             let kept = u64::from(verdict.lenience()) * u64::from(kept);
             let part = (u64::from(verdict.part) * kept.min(1 << u16::BITS)) >> u16::BITS;
-            (mix(client.connection ^ salt), part as u32, true)
+            (mix(hash ^ salt), part as u32, true)
         }
     };
     let distance = verdict.distance(hash);
