@@ -112,18 +112,19 @@ impl SiteGate {
         let is_last = self.last.iter().any(|requests| requests.contain(request));
         // How clients are told apart may change during a visit.
         let is_visit = |visits: &Visits| client.hashes().iter().any(|client| visits.has(*client, now));
-        widened(verdict, [is_last, self.visits.as_ref().is_some_and(is_visit)])
+        match is_last || self.visits.as_ref().is_some_and(is_visit) {
+            true => verdict.widened(),
+            false => verdict,
+        }
     }
 
     /// The widest verdict on any request.
     fn widest(&self, verdict: Verdict) -> Verdict {
-        widened(verdict, [!self.last.is_empty(), self.visits.is_some()])
+        match self.last.is_empty() && self.visits.is_none() {
+            true => verdict,
+            false => verdict.widened(),
+        }
     }
-}
-
-/// The verdict, widened for each reason that holds.
-fn widened(verdict: Verdict, reasons: [bool; 2]) -> Verdict {
-    reasons.into_iter().filter(|holds| *holds).fold(verdict, |verdict, _| verdict.widened())
 }
 
 impl Gate {
@@ -561,11 +562,11 @@ mod tests {
         assert!(gate.closed() > 400, "{}", gate.closed());
     }
 
-    /// A gate whose sites admit a tenth of the clients. The first has what it rejects last.
+    /// A gate whose sites admit one client in 80. The first has what it rejects last.
     fn gate_with_last() -> Gate {
         let (requests, visit) = (vec!["POST /".parse().unwrap()], Some(Duration::from_secs(60)));
         let gate = gate().with_last([RejectedLast { requests, visit }]);
-        let verdict = Verdict::decode(u64::from(CIRCLE / 10) << 33 | Why::OverTarget as u64);
+        let verdict = Verdict::decode(u64::from(CIRCLE / 80) << 33 | Why::OverTarget as u64);
         gate.show(&[Outlook { verdict, ..Outlook::default() }; 2]);
         gate
     }
@@ -582,7 +583,7 @@ mod tests {
     fn what_is_worth_more_is_admitted_of_more_clients_and_so_are_clients_on_a_visit() {
         let gate = gate_with_last();
         let few = admitted(&gate, SITE, ANY, 1);
-        assert!((25..90).contains(&few.len()), "{few:?}");
+        assert!((1..20).contains(&few.len()), "{few:?}");
         assert_eq!(admitted(&gate, SITE, ANY, 2), few, "who is not admitted is on no visit");
         let bidders = admitted(&gate, SITE, BID, 3);
         assert!((350..450).contains(&bidders.len()), "{}", bidders.len());
@@ -591,7 +592,7 @@ mod tests {
         assert!(lookers.iter().all(|client| bidders.contains(client)));
         // Two clients may have one place.
         assert!(bidders.len() - lookers.len() < 10, "{} look at pages meanwhile", lookers.len());
-        assert_eq!(admitted(&gate, SITE, ANY, 200), few);
+        assert_eq!(admitted(&gate, SITE, ANY, 200), few, "the visits are over");
         for request in [ANY, BID] {
             assert_eq!(admitted(&gate, OTHER, request, 201), few, "the other site tells none apart");
         }
@@ -605,14 +606,14 @@ mod tests {
         gate.treatments[greedy.bucket()].store(trimmed.encode(), Ordering::Relaxed);
         let is_admitted = |ns: &u64| gate.decide(0, SITE, greedy, BID, Time::from_ns(*ns), false).is_ok();
         let admitted = (0..10_000).filter(is_admitted).count();
-        assert!((1..300).contains(&admitted), "a hundredth: {admitted}");
+        assert!(admitted < 50, "a tenth of one in 80: {admitted}");
     }
 
     #[test]
     fn no_connection_is_closed_on_which_a_request_could_be_admitted() {
         let now = Time::from_ns(1);
         let accepted = |gate: &Gate| (0..500).filter(|k| gate.takes_in(0, client(*k), now)).count();
-        assert_eq!(accepted(&gate_with_last()), 500);
+        assert!((350..450).contains(&accepted(&gate_with_last())));
     }
 
     fn gatekeeper() -> Gatekeeper {

@@ -737,9 +737,7 @@ fn clients_are_in_or_out_and_all_have_their_turn() {
 
 #[test]
 fn what_is_rejected_last_is_answered_while_that_can_be_and_costs_no_goodput() {
-    // At ten times the load less than an eighth of the clients is admitted.
-    for (times, target, least) in [(2.0, queue(40), 0.98), (5.0, response(60), 0.85), (10.0, queue(40), 0.5)]
-    {
+    for (times, target) in [(2.0, queue(40)), (5.0, response(60)), (10.0, queue(40))] {
         // A third of the capacity.
         let mut plan = Plan::new(&[target]);
         plan.last = 0.33 / times;
@@ -753,7 +751,7 @@ fn what_is_rejected_last_is_answered_while_that_can_be_and_costs_no_goodput() {
         let part = f64::from(admitted) / f64::from(admitted + rejected);
         let (goodput, p99_ms) = (sim.fates[0].rate(S, 4 * S) / capacity, sim.fates[0].p99_ms(S, 4 * S));
         println!("{times} x, {target:?}: {part:.3} of them, goodput {goodput:.3}, p99 {p99_ms:.1} ms");
-        assert!(part > least && goodput > 0.95 && p99_ms < 60.0, "{times} x: {part}, {goodput}, {p99_ms}");
+        assert!(part > 0.98 && goodput > 0.95 && p99_ms < 60.0, "{times} x: {part}, {goodput}, {p99_ms}");
     }
 }
 

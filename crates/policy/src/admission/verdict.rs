@@ -19,9 +19,9 @@ pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// No client is trimmed below one request in this many; with this much lenience none is trimmed.
 pub(super) const LENIENCE_MAX: u32 = 1 << u16::BITS;
 
-/// How many times as many clients may send what is rejected last. Ours: large enough that others are rejected first at any overload
-/// that lasts, and within [`PRESSURE_MAX`], so that a load of such requests alone is held off, too.
-const WIDENED: u32 = 8;
+/// How many times as many clients may send what is rejected last. Ours: the part of clients swings widely with a queue of few requests,
+/// which these are not to notice. It is within [`PRESSURE_MAX`], so that a load of such requests alone is held off, too.
+const WIDENED: u32 = 64;
 
 /// The longest `Retry-After`, because the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
@@ -140,8 +140,8 @@ impl Verdict {
         if other.part > self.part { other } else { self }
     }
 
-    /// The verdict on requests that are rejected last: they are admitted of eight times as many clients. So while an eighth of the
-    /// clients is admitted, all these requests are.
+    /// The verdict on requests that are rejected last: they are admitted of 64 times as many clients. So while one client in 64 is
+    /// admitted, all these requests are.
     pub const fn widened(self) -> Verdict {
         let part = self.part.saturating_mul(WIDENED);
         Verdict { part: if part > CIRCLE { CIRCLE } else { part }, ..self }
