@@ -11,7 +11,7 @@ use crate::setup::Layout::{Four, Three};
 use crate::study::Conclusion;
 use crate::{
     admission, agent, beside, busy, cache, day, fronts, latency, live, monitoring, overhead, overload,
-    perftest, rams, scale, servers, sizes, speed, throughput, utilisation,
+    perftest, rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 59] = [
+static EXPERIMENTS: [Experiment; 60] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -230,6 +230,12 @@ static EXPERIMENTS: [Experiment; 59] = [
     study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
     study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
     study("DA", OWN, "a day of WorldCup98 in two minutes: rigid, reconfigured, over-provisioned", day::run),
+    study(
+        "QA",
+        OWN,
+        "whole sessions of the auction at twice the load: Sidelong, HAProxy, Envoy",
+        sessions::run,
+    ),
     study("move-latency", OWN, "load step to first request on a moved node", latency::run),
     study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
     study(
@@ -288,7 +294,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
-                     DA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, agent"
+                     DA, QA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, agent"
                 ),
             "{error}"
         );

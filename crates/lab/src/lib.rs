@@ -52,6 +52,7 @@ pub mod results;
 mod scale;
 mod server;
 mod servers;
+mod sessions;
 mod setup;
 mod sim;
 mod sizes;
