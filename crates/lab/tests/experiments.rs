@@ -312,10 +312,10 @@ fn a_day_by_configuration() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
-    // 2.6 nodes of what one served: in pages for the auction, of which a person wants 12.3.
+    // 3.2 nodes of what one served: in pages for the auction, of which a person wants 12.3.
     let cluster = ClusterFile::load(&lab.out("DA/configs/reconfigured.toml")).unwrap().cluster().unwrap();
     let peak = |site: usize| cluster.sites[site].rates.iter().map(|rate| rate.per_s).fold(0.0, f64::max);
-    assert!((peak(0) - 26.0 / 12.3).abs() < 1e-6 && (peak(2) - 26.0).abs() < 1e-6, "{}", peak(0));
+    assert!((peak(0) - 32.0 / 12.3).abs() < 1e-6 && (peak(2) - 32.0).abs() < 1e-6, "{}", peak(0));
 }
 
 #[test]
