@@ -108,7 +108,7 @@ async fn forward<S: Service, D: Answerable>(
             Ok(connection) => connection,
             // The next server would be reached no better.
             Err(ConnectError::Local) => {
-                worker.pool.clear();
+                worker.short.send_replace(());
                 return Err(Answer::NO_SERVER);
             }
             Err(ConnectError::Busy) => return Err(Answer::NO_SERVER),

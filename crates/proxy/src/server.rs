@@ -110,6 +110,7 @@ impl Proxy {
         let _ = listening.set_tcp_nodelay(true);
         let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let (closing, is_closed) = watch::channel(false);
+        let short = watch::Sender::new(());
         let counts: Vec<Arc<Counts>> = services.iter().map(|_| Arc::default()).collect();
         let forwarding = Arc::new(self.forwarding);
         let clients = self.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max)));
@@ -125,6 +126,7 @@ impl Proxy {
             tls: self.tls.clone(),
             closing: is_closed.clone(),
             is_closing: Arc::clone(&self.is_closing),
+            short: short.clone(),
         };
         let mut threads = services.into_iter().enumerate().map(parts);
         let Some(first) = threads.next() else { return Ok(()) };
@@ -186,9 +188,12 @@ async fn drained(counts: &[Arc<Counts>], within: Duration) {
 }
 
 async fn sweep<S: Service>(worker: Rc<Worker<S>>) {
+    let mut short = worker.short.subscribe();
     loop {
-        sleep(SWEEP_EVERY).await;
-        worker.pool.sweep();
+        tokio::select! {
+            () = sleep(SWEEP_EVERY) => worker.pool.sweep(),
+            _ = short.changed() => worker.pool.clear(),
+        }
     }
 }
 
@@ -214,6 +219,7 @@ struct Parts<S> {
     tls: Option<Tls>,
     closing: watch::Receiver<bool>,
     is_closing: Arc<AtomicBool>,
+    short: watch::Sender<()>,
 }
 
 impl<S: Service> Parts<S> {
@@ -230,6 +236,7 @@ impl<S: Service> Parts<S> {
             tls: self.tls,
             closing: self.closing,
             is_closing: self.is_closing,
+            short: self.short,
         })
     }
 
@@ -262,7 +269,7 @@ impl<S: Service> Acceptor<S> {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if is_shortage(&error) {
-                        self.worker.pool.clear();
+                        self.worker.short.send_replace(());
                     }
                     // Otherwise the client has left already.
                     if error.kind() != std::io::ErrorKind::ConnectionAborted {

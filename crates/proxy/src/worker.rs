@@ -121,6 +121,8 @@ pub(crate) struct Worker<S> {
     /// Whether the proxy shuts down.
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) is_closing: Arc<AtomicBool>,
+    /// Sent by a thread that is short of descriptors. All threads close their idle connections to servers then.
+    pub(crate) short: watch::Sender<()>,
 }
 
 impl<S: Service> Worker<S> {

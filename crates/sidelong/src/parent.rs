@@ -46,7 +46,7 @@ pub(crate) fn hold(args: &PartArgs, run: &RunDirectory) -> Result<Option<File>, 
 }
 
 /// Waits until the parts of a killed `up` in this run directory have ended and released their ports. They were told to end
-/// when it died. One that was stopped is made to go on, and one that does not end is killed.
+/// when it died. One that is stopped is made to go on, and one that does not end is killed.
 ///
 /// Call it once the directory is claimed: then there is no other `up` whose parts these could be.
 pub(crate) fn end_left_behind(run: &RunDirectory) -> Result<(), Failure> {
@@ -105,35 +105,60 @@ fn open(run: &RunDirectory) -> Result<File, Failure> {
 mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::os::unix::process::ExitStatusExt as _;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
+    use rustix::process::kill_process;
+
     use super::*;
 
-    /// Tells the other process its run directory.
+    /// Tells the other process its run directory, and whether it ends for SIGTERM.
     const RUN: &str = "SIDELONG_TEST_RUN";
+    const IS_DEAF: &str = "SIDELONG_TEST_IS_DEAF";
     const READY: &str = "holds the lock";
+
+    /// Another process that holds the lock of this directory.
+    fn left_behind(run: &RunDirectory, is_deaf: bool) -> Child {
+        let mut other = Command::new(std::env::current_exe().unwrap());
+        other.args(["parent::tests::other_process", "--exact", "--nocapture"]).env(RUN, run.path());
+        if is_deaf {
+            other.env(IS_DEAF, "");
+        }
+        let mut other = other.stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(other.stdout.take().unwrap()).lines();
+        assert!(said.map_while(Result::ok).any(|line| line == READY));
+        other
+    }
 
     #[test]
     fn a_part_that_was_left_behind_and_does_not_end_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
-        let mut other = Command::new(std::env::current_exe().unwrap());
-        other.args(["parent::tests::other_process", "--exact", "--nocapture"]);
-        let mut other = other.env(RUN, run.path()).stdout(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(other.stdout.take().unwrap()).lines();
-        assert!(said.map_while(Result::ok).any(|line| line == READY));
-
+        let mut other = left_behind(&run, true);
         end_within(Duration::from_millis(100), &run).unwrap();
         assert_eq!(other.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
     }
 
-    /// Not a test: what the other process does. It ends for SIGKILL only, or in a minute.
+    /// The kernel lets it go on only if no process of its session is its new parent, as the first of a container may be.
+    #[test]
+    fn a_part_that_was_left_behind_stopped_is_told_to_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path()).unwrap();
+        let mut other = left_behind(&run, false);
+        kill_process(Pid::from_child(&other), Signal::STOP).unwrap();
+        end_within(Duration::from_secs(60), &run).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    /// Not a test: what the other process does. It ends by itself in a minute.
     #[test]
     fn other_process() {
         let Ok(run) = std::env::var(RUN) else { return };
-        signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false))).unwrap();
+        if std::env::var_os(IS_DEAF).is_some() {
+            signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)))
+                .unwrap();
+        }
         let file = open(&RunDirectory::at(run)).unwrap();
         fcntl_lock(&file, FlockOperation::LockShared).unwrap();
         println!("\n{READY}");

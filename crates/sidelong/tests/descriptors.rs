@@ -3,6 +3,7 @@
 mod support;
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sidelong_config::Service;
@@ -121,4 +122,46 @@ fn an_edge_that_has_run_out_of_descriptors_recovers() {
     let said = edge.err();
     assert!(said.len() < LOG_BYTES_MAX, "{said}");
     assert!(!said.contains("n1"), "the node is not to blame: {said}");
+}
+
+#[test]
+fn idle_connections_to_servers_make_room_for_clients() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(Duration::from_millis(10));
+    cluster.file.edges.truncate(1);
+    cluster.file.edges[0].threads = 2;
+    let _nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    let ask =
+        |client: &mut Client, host| client.ask("GET", host, "/o/1/10").is_ok_and(|reply| reply.status == 200);
+    eventually("it serves", || {
+        ["alpha.test", "beta.test"].iter().all(|host| ask(&mut Client::connect(cluster.edge(0)), host))
+    });
+    let idle = open(edge.pid());
+    let began = Instant::now();
+    // With room for one more client but none for its server, and with no room for a client.
+    for room in [1, 0] {
+        let mut all_at_once: Vec<_> = (0..20).map(|_| Client::connect(cluster.edge(0))).collect();
+        for client in &mut all_at_once {
+            client.send("GET /o/1/10 HTTP/1.1\r\nhost: beta.test\r\n\r\n").unwrap();
+        }
+        for client in &mut all_at_once {
+            assert_eq!(client.reply(true).unwrap().status, 200);
+        }
+        drop(all_at_once);
+        let kept = idle + 15;
+        eventually("only connections to servers are left", || (kept..=kept + 10).contains(&open(edge.pid())));
+        limit(&edge, open(edge.pid()) + room);
+        let mut clients = Vec::new();
+        for _ in 0..16 {
+            eventually("a client is served", || {
+                let mut client = Client::connect(cluster.edge(0));
+                let is_served = ask(&mut client, "alpha.test");
+                clients.extend(is_served.then_some(client));
+                is_served
+            });
+        }
+        limit(&edge, 1000);
+    }
+    // By then the connections would have been closed without a reason.
+    assert!(began.elapsed() < Duration::from_secs(60));
 }

@@ -190,6 +190,10 @@ impl Led for LedByHaproxy {
             }
         }
         drop(seen);
+        // A record that tells of requests is as old as the scan.
+        if let Some(choice) = &mut self.choice {
+            choice.read_from_now(|node| readings.get(node).and_then(at_work).is_some());
+        }
         if now.since(self.heard_at) < AGAIN {
             return;
         }

@@ -83,6 +83,8 @@ struct Slot {
 struct Node {
     /// [`WorkersMap::sent`] at the count before the scan.
     sent: u64,
+    /// The same when the view's requests in flight were counted.
+    sent_at_count: u64,
     trial: u64,
 }
 
@@ -188,9 +190,15 @@ impl LedByMemory {
         self.whole_at.is_none()
     }
 
-    /// What is sent from now on comes on top of the readings that are told next.
+    /// What is sent from now on comes on top of the readings that are told next, and of the requests in flight that the view has now.
     pub(super) fn count_from_now(&mut self) {
-        for (index, node) in self.nodes.iter_mut().enumerate() {
+        self.read_from_now(|_| true);
+        self.nodes.iter_mut().for_each(|node| node.sent_at_count = node.sent);
+    }
+
+    /// What is sent from now on to these nodes, by index, comes on top of the readings that are told next.
+    pub(super) fn read_from_now(&mut self, of: impl Fn(usize) -> bool) {
+        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(index, _)| of(*index)) {
             node.sent = self.workers.load(self.workers_map.sent(NodeId::new(index)));
         }
     }
@@ -201,10 +209,14 @@ impl LedByMemory {
         for node in view.nodes() {
             let owned = view.ownership(node).map_or(0, Ownership::encode);
             self.store_if_new(map.ownership(node), owned);
-            let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
+            let Node { sent, sent_at_count, .. } = self.nodes[node.index()];
+            let reading = view.reading(node).counted_from(sent as u32);
             self.store_if_new(map.reading(node), reading.encode());
             self.store_if_new(map.health(node), view.health(node).encode());
-            self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
+            // Workers add what was sent since the reading.
+            let sent_before = sent.wrapping_sub(sent_at_count) as u32;
+            let requests = view.in_flight_of_all(node, now).wrapping_add(sent_before);
+            self.store_if_new(map.requests(node), requests.into());
         }
         for site in view.sites() {
             let members: Vec<_> = view.members(site).map(|node| node.index() as u64).collect();
