@@ -9,6 +9,7 @@
 --         balance leastconn
 --         http-request lua.sidelong_admission alpha
 --         use-server %[str(be_alpha),lua.sidelong(alpha)] if TRUE
+--         http-response set-var(txn.sidelong_answered) srv_id,lua.sidelong_answered(be_alpha)
 --         server n1 10.0.0.1:8080
 --
 -- A server at weight 0, or that drains, is never chosen. So what a move waits for is the same as without this: the front sets
@@ -32,12 +33,14 @@ end
 local backends = {}
 
 local function look(backend)
-    local names, addresses = {}, {}
+    local names, addresses, places = {}, {}, {}
     for name, server in pairs(backend.servers) do
         names[#names + 1] = name
         addresses[#addresses + 1] = server:get_addr()
+        places[tonumber(server:get_puid())] = #names
     end
     backend.pool:set(names, addresses)
+    backend.places = places
 end
 
 local function new_backend(name, site)
@@ -64,6 +67,15 @@ core.register_converters("sidelong", function(name, site)
         chosen = backend.pool:choose(true)
     end
     return chosen or ""
+end)
+
+-- An answer has begun. Its end only a filter sees, which costs as much as the request. It counts until the front looks again.
+core.register_converters("sidelong_answered", function(id, name)
+    local backend = backends[name]
+    local place = backend and backend.places[id]
+    if place then
+        backend.pool:answered(place)
+    end
 end)
 
 -- By site: a pool without servers.

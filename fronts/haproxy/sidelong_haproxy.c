@@ -7,6 +7,7 @@
  *     pool:set(names, addresses)       its servers
  *     name = pool:choose()             the name of one, or nil if HAProxy is to choose
  *     name = pool:choose(true)         another one for the same request
+ *     pool:answered(place)             the server at that place of `names` has answered
  *     seconds, reason = pool:reject(client)
  *                                      after how many seconds a client (ADDRESS:PORT) is to come back, and why; nil if it is
  *                                      admitted
@@ -120,6 +121,17 @@ static int pool_choose(lua_State *lua)
     return 1;
 }
 
+static int pool_answered(lua_State *lua)
+{
+    struct pool *its = luaL_checkudata(lua, 1, POOL);
+    lua_Integer place = luaL_checkinteger(lua, 2);
+
+    if (its->of && place > 0 && (size_t)place <= its->count && its->servers[place - 1].node >= 0
+        && sidelong_generation(its->front) == its->generation)
+        sidelong_handed_back(its->front, (unsigned)its->servers[place - 1].node);
+    return 0;
+}
+
 static int pool_reject(lua_State *lua)
 {
     struct pool *its = luaL_checkudata(lua, 1, POOL);
@@ -212,7 +224,8 @@ int luaopen_sidelong_haproxy(lua_State *lua)
 {
     static const luaL_Reg module[] = {{"open", open_front}, {"pool", new_pool}, {NULL, NULL}};
     static const luaL_Reg pool[] = {
-        {"choose", pool_choose}, {"reject", pool_reject}, {"set", pool_set}, {"__gc", pool_free}, {NULL, NULL},
+        {"choose", pool_choose}, {"answered", pool_answered}, {"reject", pool_reject},
+        {"set", pool_set},       {"__gc", pool_free},         {NULL, NULL},
     };
 
     /* HAProxy's Lua must be the one whose headers this was built with. */

@@ -935,6 +935,14 @@ void sidelong_handed_over(sidelong_request *request)
     leave(request);
 }
 
+void sidelong_handed_back(sidelong_front *front, unsigned node)
+{
+    struct mapping *map = mapping_of(front);
+
+    if (map && node < map->nodes)
+        atomic_fetch_sub_explicit(&map->workers->node[node].sent, 1, memory_order_relaxed);
+}
+
 sidelong_decision sidelong_admit(sidelong_front *front, sidelong_site *site, uint64_t client)
 {
     sidelong_decision decision = {.admit = true, .why = SIDELONG_NO_VERDICTS};

@@ -42,10 +42,12 @@ const PEAK_NODES: f64 = 3.2;
 const RATES: usize = 144;
 /// How long a day takes.
 const DAYS: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(48)];
-/// To find what a node can serve: more than it can, for this long, of which the first seconds do not count.
-const CAPACITY_TIME: Duration = Duration::from_secs(8);
-const CAPACITY_SETTLE: Duration = Duration::from_secs(2);
-const TOO_MUCH_PER_S: [f64; 3] = [60.0, 1600.0, 1000.0];
+/// To find what a node can serve: more than it can, of one site after the other, as the clients of all wait for answers together. By site
+/// the seconds from when on it is asked for so much, from when on that counts, and when it ends. The persons of the auction come last:
+/// some seconds pass until they ask for all kinds of pages, and they stay.
+const CAPACITY_TURNS: [[u64; 3]; 3] = [[14, 20, 26], [7, 9, 12], [0, 2, 5]];
+const CAPACITY_TIME: Duration = Duration::from_secs(26);
+const TOO_MUCH_PER_S: [f64; 3] = [60.0, 4000.0, 2000.0];
 /// A larger share of it that is served says that it was not too much.
 const SERVED_MAX: f64 = 0.9;
 /// An answer is late from here on. A node of this share takes a third of a second to hash the password of a new user, and two thirds
@@ -226,14 +228,18 @@ fn up(
 
 /// What a node can serve of each site's requests, in requests/s.
 fn capacity(bench: &Bench<'_>, name: &str) -> Result<[f64; 3]> {
-    let too_much = TOO_MUCH_PER_S.map(|per_s| vec![RateEntry { at: Duration::ZERO, per_s }]);
-    let file = cluster_file(&bench.ground, Configuration::Rigid, too_much.into());
+    let too_much = CAPACITY_TURNS.into_iter().zip(TOO_MUCH_PER_S).map(|([begin, _, end], per_s)| {
+        let rate = |at, per_s| RateEntry { at: Duration::from_secs(at), per_s };
+        vec![rate(begin, per_s), rate(end, 0.0)]
+    });
+    let file = cluster_file(&bench.ground, Configuration::Rigid, too_much.collect());
     let (_, requests) = up(bench, name, "what a node can serve", &file, CAPACITY_TIME)?;
     let ended = |request: &Request| request.due_s + request.response_ms / 1e3;
-    let window = CAPACITY_SETTLE.as_secs_f64()..CAPACITY_TIME.as_secs_f64();
-    let per_node = SITES.map(|site| {
+    let per_node = [0, 1, 2].map(|site| {
+        let [_, from, end] = CAPACITY_TURNS[site];
+        let window = from as f64..end as f64;
         let served = requests.iter().filter(|request| {
-            request.site == site && request.fate == Fate::Answered && window.contains(&ended(request))
+            request.site == SITES[site] && request.fate == Fate::Answered && window.contains(&ended(request))
         });
         served.count() as f64 / (window.end - window.start) / NODES_EACH as f64
     });

@@ -34,6 +34,13 @@ fn open(pid: Pid) -> u64 {
     std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap().count() as u64
 }
 
+/// One more than the largest of its descriptors.
+fn end(pid: Pid) -> u64 {
+    let names = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();
+    let numbers = names.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<u64>().unwrap());
+    numbers.max().unwrap() + 1
+}
+
 /// Lets `part` have so many descriptors from here on.
 fn limit(part: &Running, count: u64) {
     let few = Rlimit { current: Some(count), maximum: getrlimit(Resource::Nofile).maximum };
@@ -131,37 +138,51 @@ fn idle_connections_to_servers_make_room_for_clients() {
     cluster.file.edges[0].threads = 2;
     let _nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
     let edge = cluster.part("edge", "edge1");
-    let ask =
-        |client: &mut Client, host| client.ask("GET", host, "/o/1/10").is_ok_and(|reply| reply.status == 200);
+    // No thread has a connection to the server of the other site yet.
     eventually("it serves", || {
-        ["alpha.test", "beta.test"].iter().all(|host| ask(&mut Client::connect(cluster.edge(0)), host))
+        let is_ok = |address, host, path| try_get(address, host, path).is_ok_and(|reply| reply.status == 200);
+        is_ok(cluster.node(0), "a", "/healthz") && is_ok(cluster.edge(0), "beta.test", "/o/1/10")
     });
-    let idle = open(edge.pid());
-    let began = Instant::now();
-    // With room for one more client but none for its server, and with no room for a client.
-    for room in [1, 0] {
-        let mut all_at_once: Vec<_> = (0..20).map(|_| Client::connect(cluster.edge(0))).collect();
-        for client in &mut all_at_once {
+    let without = open(edge.pid());
+    let keep_idle_connections = || {
+        let mut clients: Vec<_> = (0..20).map(|_| Client::connect(cluster.edge(0))).collect();
+        for client in &mut clients {
             client.send("GET /o/1/10 HTTP/1.1\r\nhost: beta.test\r\n\r\n").unwrap();
         }
-        for client in &mut all_at_once {
+        for client in &mut clients {
             assert_eq!(client.reply(true).unwrap().status, 200);
         }
-        drop(all_at_once);
-        let kept = idle + 15;
-        eventually("only connections to servers are left", || (kept..=kept + 10).contains(&open(edge.pid())));
-        limit(&edge, open(edge.pid()) + room);
+        drop(clients);
+        // Ten of each thread, and one from before.
+        let with = without + 18..=without + 20;
+        eventually("only connections to the server are left", || with.contains(&open(edge.pid())));
+    };
+    // Clients take all numbers below the largest, and there is no larger one.
+    let fill = || {
         let mut clients = Vec::new();
-        for _ in 0..16 {
-            eventually("a client is served", || {
-                let mut client = Client::connect(cluster.edge(0));
-                let is_served = ask(&mut client, "alpha.test");
-                clients.extend(is_served.then_some(client));
-                is_served
-            });
+        while open(edge.pid()) < end(edge.pid()) {
+            let before = open(edge.pid());
+            clients.push(Client::connect(cluster.edge(0)));
+            eventually("it is accepted", || open(edge.pid()) > before);
         }
-        limit(&edge, 1000);
-    }
-    // By then the connections would have been closed without a reason.
+        limit(&edge, end(edge.pid()));
+        clients
+    };
+    let began = Instant::now();
+
+    keep_idle_connections();
+    let mut client = Client::connect(cluster.edge(0));
+    let others = fill();
+    eventually("a client is served", || client.ask("GET", "alpha.test", "/o/1/10").unwrap().status == 200);
+    drop((client, others));
+    limit(&edge, 1000);
+
+    keep_idle_connections();
+    let _others = fill();
+    // What one thread keeps is not enough for these.
+    let _more: Vec<_> = (0..14).map(|_| Client::connect(cluster.edge(0))).collect();
+    eventually("another client is served", || is_served(&cluster));
+
+    // By then the connections would have been closed anyway.
     assert!(began.elapsed() < Duration::from_secs(60));
 }

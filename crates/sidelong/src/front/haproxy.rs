@@ -65,6 +65,10 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
         }
         if by == Some(LedBy::Choose) {
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
+            let _ = writeln!(
+                lines,
+                "    http-response set-var(txn.sidelong_answered) srv_id,lua.sidelong_answered({name})"
+            );
         }
         for (node, address) in &pool.servers {
             let address = match address {
