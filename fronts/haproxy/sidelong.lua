@@ -9,7 +9,7 @@
 --         balance leastconn
 --         http-request lua.sidelong_admission alpha
 --         use-server %[str(be_alpha),lua.sidelong(alpha)] if TRUE
---         http-response set-var(txn.sidelong_answered) srv_id,lua.sidelong_answered(be_alpha)
+--         http-response set-var(txn.sidelong_answered) srv_name,lua.sidelong_answered(be_alpha)
 --         server n1 10.0.0.1:8080
 --
 -- A server at weight 0, or that drains, is never chosen. So what a move waits for is the same as without this: the front sets
@@ -37,7 +37,7 @@ local function look(backend)
     for name, server in pairs(backend.servers) do
         names[#names + 1] = name
         addresses[#addresses + 1] = server:get_addr()
-        places[tonumber(server:get_puid())] = #names
+        places[name] = #names
     end
     backend.pool:set(names, addresses)
     backend.places = places
@@ -70,9 +70,9 @@ core.register_converters("sidelong", function(name, site)
 end)
 
 -- An answer has begun. Its end only a filter sees, which costs as much as the request. It counts until the front looks again.
-core.register_converters("sidelong_answered", function(id, name)
+core.register_converters("sidelong_answered", function(server, name)
     local backend = backends[name]
-    local place = backend and backend.places[id]
+    local place = backend and backend.places[server]
     if place then
         backend.pool:answered(place)
     end

@@ -2,8 +2,9 @@
 //! weight by what its node has left.
 //!
 //! If it is led by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never
-//! takes one at weight 0, so what follows from weights holds all the same. HAProxy's own counts stay what counts: of a request's
-//! end Lua learns only by filters, whose interface HAProxy calls unstable, and which cost it nine tenths more CPU time a request.
+//! takes one at weight 0, so what follows from weights holds all the same. HAProxy's own counts stay what counts for moves: Lua learns of
+//! a request's answer, and of its end only by filters, whose interface HAProxy calls unstable, and which cost it nine tenths more CPU
+//! time a request.
 //!
 //! Clients that a site does not admit are rejected by rules of its configuration, which read what it is told of the site's verdict
 //! ([`verdicts`]); by choice its Lua asks memory for that, too.

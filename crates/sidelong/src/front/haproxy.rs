@@ -67,7 +67,7 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
             let _ = writeln!(
                 lines,
-                "    http-response set-var(txn.sidelong_answered) srv_id,lua.sidelong_answered({name})"
+                "    http-response set-var(txn.sidelong_answered) srv_name,lua.sidelong_answered({name})"
             );
         }
         for (node, address) in &pool.servers {
