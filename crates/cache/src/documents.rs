@@ -4,12 +4,19 @@
 //! head, then its content. Who reads it judges by the machine's clock, which all its processes share: whatever happens to the
 //! node, nobody answers with a document after its time. Which documents are kept, and what is answered with them, is decided by
 //! `policy`'s `documents`.
+//!
+//! Beside its documents a node offers claims, which readers take and return by compare-and-swap: of all that miss a document, one
+//! asks the node for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sidelong_fabric::{Access, Batch, Directory, Initiator, LinkId, OP_BYTES_MAX, OpError, OwnedRegion};
-use sidelong_layout::{CACHE_DOCUMENT_BYTES, CACHE_ITEM_BYTES, CacheDocument, CacheMap, RegionKind};
+use sidelong_fabric::{
+    Access, Batch, Directory, Initiator, LinkId, OP_BYTES_MAX, OpError, OwnedRegion, Region,
+};
+use sidelong_layout::{
+    CACHE_DOCUMENT_BYTES, CACHE_ITEM_BYTES, CacheDocument, CacheMap, Claim, ClaimMap, RegionKind,
+};
 use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::{Cache, KEY_BYTES_MAX, Settings, Usage};
@@ -72,6 +79,7 @@ impl<'a> Document<'a> {
 #[derive(Debug)]
 pub struct Documents {
     cache: Cache,
+    claims: Region,
     began_ns: u64,
 }
 
@@ -81,11 +89,17 @@ impl Documents {
         CacheMap::new(memory_bytes, 1)
     }
 
-    /// None yet. They are kept in `region`, which has the map of `memory_bytes`; keys are hashed with the secret `seed`.
+    /// The name of the region of the claims on documents that are kept in the region `documents`.
+    pub fn claims(documents: &str) -> String {
+        format!("{documents}.claims")
+    }
+
+    /// None yet. They are kept in `region`, which has the map of `memory_bytes`; readers take their claims in `claims`. Keys are
+    /// hashed with the secret `seed`.
     ///
     /// # Panics
     /// If the region has another length, or the memory is out of a cache's range.
-    pub fn offered(region: OwnedRegion, memory_bytes: usize, seed: [u64; 2]) -> Self {
+    pub fn offered(region: OwnedRegion, claims: Region, memory_bytes: usize, seed: [u64; 2]) -> Self {
         let settings = Settings {
             memory_bytes,
             item_bytes_max: DOCUMENT_BYTES_MAX.min(memory_bytes / 2),
@@ -96,7 +110,7 @@ impl Documents {
         // Its first second is 1.
         let began_ns = neighbours::now_ns().saturating_sub(1_000_000_000);
         let cache = Cache::offered(settings, region, Documents::map(memory_bytes), began_ns);
-        Documents { cache, began_ns }
+        Documents { cache, claims, began_ns }
     }
 
     /// Keeps a document in place of what its key had. One that is too large is not kept.
@@ -129,7 +143,7 @@ impl Documents {
     /// Whether another process has taken away the memory, so that nobody reads what is kept. Others are to be offered in their
     /// place, once these are dropped.
     pub fn is_lost(&self) -> bool {
-        self.cache.is_lost()
+        self.cache.is_lost() || self.claims.is_lost()
     }
 
     fn now(&self) -> u32 {
@@ -145,6 +159,8 @@ fn is_key(key: &[u8]) -> bool {
 struct Home {
     region: String,
     link: Option<LinkId>,
+    /// To the claims on its documents.
+    claims: Option<LinkId>,
     /// When it is linked to, or its link looked at, at the earliest.
     link_at_ns: u64,
     hasher: siphasher::sip::SipHasher13,
@@ -153,6 +169,17 @@ struct Home {
 /// A node's memory could not be read, or what was read there changed at each try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unread;
+
+/// Who asks a node for a document that is not in its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// This reader, which returns the claim afterwards.
+    Own(Claim),
+    /// Another one, until it has returned its claim or that has run out.
+    Others,
+    /// Nobody can tell: the claims could not be read, or another document has the place.
+    Unknown,
+}
 
 /// The documents of nodes, as others read them.
 pub struct DocumentReader {
@@ -171,7 +198,13 @@ impl DocumentReader {
         directory: Arc<dyn Directory>,
         cluster: u64,
     ) -> Self {
-        let home = |region| Home { region, link: None, link_at_ns: 0, hasher: crate::cache::hasher([0, 0]) };
+        let home = |region| Home {
+            region,
+            link: None,
+            claims: None,
+            link_at_ns: 0,
+            hasher: crate::cache::hasher([0, 0]),
+        };
         DocumentReader {
             homes: regions.into_iter().map(home).collect(),
             map: Documents::map(memory_bytes),
@@ -207,15 +240,61 @@ impl DocumentReader {
         Ok(bytes.get(CACHE_ITEM_BYTES + key.len()..sound.item.len()).and_then(Document::within))
     }
 
+    /// Whose turn it is to ask a node for the document whose key has the hash `hash`, which all readers compute alike.
+    pub fn claim(&mut self, home: usize, hash: u64, now_ns: u64) -> Turn {
+        let Some(link) = self.homes[home].claims else { return Turn::Unknown };
+        let own = Claim::taken(hash, now_ns);
+        let mut expected = Claim::FREE;
+        // Once for what is free, and once for what has run out.
+        for _ in 0..2 {
+            let Ok(found) = self.swap(link, hash, expected, own) else {
+                self.initiator.close(link);
+                self.homes[home].claims = None;
+                return Turn::Unknown;
+            };
+            match found {
+                _ if found == expected => return Turn::Own(own),
+                _ if !found.is_held(now_ns) => expected = found,
+                _ if found.is_of(hash) => return Turn::Others,
+                _ => return Turn::Unknown,
+            }
+        }
+        // Others have just taken it, or returned it.
+        Turn::Others
+    }
+
+    /// Returns a claim. One that has run out may be another reader's by now, and stays.
+    pub fn unclaim(&mut self, home: usize, hash: u64, claim: Claim) {
+        if let Some(link) = self.homes[home].claims {
+            // What is not returned runs out.
+            _ = self.swap(link, hash, claim, Claim::FREE);
+        }
+    }
+
+    /// Puts `new` in place of a claim that is as expected. Returns the one that was there.
+    fn swap(&mut self, link: LinkId, hash: u64, expected: Claim, new: Claim) -> Result<Claim, OpError> {
+        self.batch.clear();
+        let at = ClaimMap::claim(hash);
+        let op = self.batch.compare_and_swap(link, at, expected.encode(), new.encode());
+        self.initiator.run(&mut self.batch, PATIENCE);
+        self.batch.value(op).map(Claim::decode)
+    }
+
     /// The link to a node's memory, and the hash of a key there.
     fn link(&mut self, home: usize, key: &[u8]) -> Option<(LinkId, u64)> {
         let home = &mut self.homes[home];
         let now_ns = neighbours::now_ns();
         if now_ns >= home.link_at_ns {
             home.link_at_ns = now_ns + LINK_EVERY_NS;
-            if let Some(link) = home.link.filter(|link| !self.initiator.is_current(*link)) {
-                self.initiator.close(link);
-                home.link = None;
+            for link in [&mut home.link, &mut home.claims] {
+                if let Some(stale) = link.take_if(|link| !self.initiator.is_current(*link)) {
+                    self.initiator.close(stale);
+                }
+            }
+            if home.claims.is_none() {
+                let region = Documents::claims(&home.region);
+                let found = self.directory.find(&region, RegionKind::Claims, ClaimMap::LEN, Access::Atomic);
+                home.claims = found.and_then(|key| self.initiator.connect(&key, PATIENCE)).ok();
             }
             if home.link.is_none() {
                 let found =
@@ -246,8 +325,11 @@ mod tests {
     fn documents(run: &RunDirectory) -> Documents {
         let (name, kind, len) = ("n1.documents", RegionKind::Cache, Documents::map(MEMORY_BYTES).len());
         let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, cluster: 7, incarnation: 1 };
-        let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec).unwrap();
-        Documents::offered(region, MEMORY_BYTES, [3, 4])
+        let host = Host::Shm(ShmHost::new(run.path()));
+        let region = host.offer_owned(&spec).unwrap();
+        let (name, kind, access) = (&*Documents::claims(name), RegionKind::Claims, Access::Atomic);
+        let claims = RegionSpec { name, kind, len: ClaimMap::LEN, access, ..spec };
+        Documents::offered(region, host.offer(&claims, |_| ()).unwrap(), MEMORY_BYTES, [3, 4])
     }
 
     fn reader(run: &RunDirectory) -> DocumentReader {
@@ -286,6 +368,44 @@ mod tests {
         reader.homes[0].link_at_ns = 0;
         anew.keep(b"www /a", &PAGE);
         assert_eq!(reader.find(0, b"www /a"), Ok(Some(PAGE)));
+    }
+
+    #[test]
+    fn one_reader_at_a_time_asks_for_a_document_and_one_that_has_died_holds_up_others_for_its_lease() {
+        let (hash, now_ns) = (0x1234_5678_9abc_def0, 1 << 40);
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path().join("run")).unwrap();
+        let (mut one, mut other) = (reader(&run), reader(&run));
+        _ = one.find(0, b"www /a");
+        assert_eq!(one.claim(0, hash, now_ns), Turn::Unknown, "there is no node");
+        let own = documents(&run);
+        for reader in [&mut one, &mut other] {
+            reader.homes[0].link_at_ns = 0;
+            _ = reader.find(0, b"www /a");
+        }
+        let Turn::Own(claim) = one.claim(0, hash, now_ns) else { panic!("nobody has it") };
+        assert_eq!(other.claim(0, hash, now_ns), Turn::Others);
+        assert_eq!(other.claim(0, hash ^ 1 << 63, now_ns), Turn::Unknown, "another document has its place");
+        assert!(matches!(other.claim(0, hash + 1, now_ns), Turn::Own(_)), "it has a place of its own");
+        one.unclaim(0, hash, claim);
+        let Turn::Own(_) = other.claim(0, hash, now_ns) else { panic!("it was returned") };
+        // It dies.
+        drop(other);
+        let run_out = now_ns + Claim::LEASE_NS;
+        assert_eq!(one.claim(0, hash, run_out - 2_000_000), Turn::Others);
+        let Turn::Own(claim) = one.claim(0, hash, run_out) else { panic!("it has run out") };
+        // Who goes on after its lease takes away nobody's.
+        let mut late = reader(&run);
+        _ = late.find(0, b"www /a");
+        late.unclaim(0, hash, Claim::taken(hash, now_ns));
+        assert_eq!(late.claim(0, hash, run_out), Turn::Others);
+        one.unclaim(0, hash, claim);
+        // A node that begins anew offers the same claims, and one whose claims were taken away others.
+        drop(own);
+        let own = documents(&run);
+        assert!(matches!(late.claim(0, hash, run_out), Turn::Own(_)));
+        std::fs::remove_file(run.path().join("n1.documents.claims.region")).unwrap();
+        assert!(own.is_lost());
     }
 
     #[test]

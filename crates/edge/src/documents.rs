@@ -2,7 +2,8 @@
 //!
 //! Each document has a home among the nodes that serve its site (`policy`'s `Homes`). An edge looks there first, and asks the
 //! home for what it does not find, which keeps it then. Of many requests for one document that is not there, one goes to the
-//! home, and the others wait until it is. What is kept and answered is decided by `policy`'s `documents`.
+//! home, and the others wait until it is: at this edge by an atomic, at all edges by a claim in the home's memory. What is kept and
+//! answered is decided by `policy`'s `documents`.
 //!
 //! What threads share are atomics, by a hash of the key. Of two keys with one place, one may be asked for anew, or by more
 //! requests than one; none gets an answer that it must not have.
@@ -16,9 +17,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Method;
 use serde::{Deserialize, Serialize};
-use sidelong_cache::documents::{Document, DocumentReader};
+use sidelong_cache::documents::{self, Document, DocumentReader};
 use sidelong_fabric::Directory;
-use sidelong_layout::{NodeId, Time, fnv1a};
+use sidelong_layout::{Claim, NodeId, Time, fnv1a};
 use sidelong_policy::cache::homes::Homes;
 use sidelong_policy::documents::{Field, Reply, Takes, Validators};
 
@@ -101,12 +102,12 @@ impl DocumentStatus {
 }
 
 /// What a request asks for, and where that is kept.
-pub(crate) struct Asked {
+pub(crate) struct Asked<'a> {
     key: Vec<u8>,
     hash: u64,
     pub(crate) home: NodeId,
     /// Held until the home has answered.
-    flight: Option<Flight>,
+    flight: Option<Flight<'a>>,
 }
 
 /// The documents of all nodes, as one thread reads them.
@@ -175,24 +176,31 @@ impl Shared {
 }
 
 /// A request that its home is asked for, until this is dropped.
-struct Flight {
-    shared: Arc<Shared>,
+struct Flight<'a> {
+    documents: &'a Documents,
     hash: u64,
+    home: NodeId,
+    /// What tells other edges.
+    claim: Option<Claim>,
 }
 
 /// Who asks a home.
-enum Turn {
+enum Turn<'a> {
     /// This request.
-    Own(Flight),
+    Own(Flight<'a>),
     /// Another one, for the same key.
     Others,
     /// Nobody can tell: another key has the place.
     Unknown,
 }
 
-impl Drop for Flight {
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        Shared::place(&self.shared.flights, self.hash).store(0, Ordering::Release);
+        let Documents { shared, reader } = self.documents;
+        if let Some(claim) = self.claim {
+            reader.borrow_mut().unclaim(self.home.index(), self.hash, claim);
+        }
+        Shared::place(&shared.flights, self.hash).store(0, Ordering::Release);
     }
 }
 
@@ -205,7 +213,12 @@ impl Documents {
     }
 
     /// What a GET or HEAD asks for, with its home among the nodes of the site that are usable. `None` if it has none.
-    pub(crate) fn asked(&self, site: &str, target: &str, usable: impl Fn(NodeId) -> bool) -> Option<Asked> {
+    pub(crate) fn asked(
+        &self,
+        site: &str,
+        target: &str,
+        usable: impl Fn(NodeId) -> bool,
+    ) -> Option<Asked<'_>> {
         let key = key(site, target);
         let hash = hash(&key);
         let may = |node: usize| self.shared.keeps[node] && usable(NodeId::new(node));
@@ -214,9 +227,9 @@ impl Documents {
     }
 
     /// The answer, from memory, at once or once another request has fetched it there; `None` if a server is to be asked.
-    pub(crate) async fn find(
-        &self,
-        asked: &mut Asked,
+    pub(crate) async fn find<'a>(
+        &'a self,
+        asked: &mut Asked<'a>,
         method: &Method,
         request: &[Field<'_>],
         takes: Takes,
@@ -239,7 +252,7 @@ impl Documents {
             }
             let unkept_until =
                 Shared::place(&self.shared.unkept_until_ns, asked.hash).load(Ordering::Relaxed);
-            match self.turn(asked.hash) {
+            match self.turn(asked) {
                 _ if clock::now().as_ns() < unkept_until => break,
                 Turn::Own(flight) => {
                     // It may have come between the look and the turn.
@@ -260,7 +273,7 @@ impl Documents {
     }
 
     /// The home of a document, or another node, has begun to answer.
-    pub(crate) fn answered(&self, asked: &mut Asked, by_home: bool, status: u16) {
+    pub(crate) fn answered(&self, asked: &mut Asked<'_>, by_home: bool, status: u16) {
         if asked.flight.take().is_none() || !by_home || status >= 500 {
             return;
         }
@@ -278,16 +291,33 @@ impl Documents {
         place.fetch_max(clock::now().as_ns(), Ordering::Relaxed);
     }
 
-    fn turn(&self, hash: u64) -> Turn {
+    /// First among the requests at this edge, then among edges.
+    fn turn(&self, asked: &Asked<'_>) -> Turn<'_> {
+        let Asked { hash, home, .. } = *asked;
         let place = Shared::place(&self.shared.flights, hash);
         match place.compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Turn::Own(Flight { shared: Arc::clone(&self.shared), hash }),
+            Ok(_) => {
+                let mut flight = Flight { documents: self, hash, home, claim: None };
+                let claimed = self.reader.borrow_mut().claim(home.index(), hash, clock::now().as_ns());
+                match claimed {
+                    documents::Turn::Others => return Turn::Others,
+                    documents::Turn::Own(claim) => flight.claim = Some(claim),
+                    documents::Turn::Unknown => {}
+                }
+                Turn::Own(flight)
+            }
             Err(other) if other == hash => Turn::Others,
             Err(_) => Turn::Unknown,
         }
     }
 
-    fn answer(&self, asked: &Asked, method: &Method, request: &[Field<'_>], takes: Takes) -> Option<Bytes> {
+    fn answer(
+        &self,
+        asked: &Asked<'_>,
+        method: &Method,
+        request: &[Field<'_>],
+        takes: Takes,
+    ) -> Option<Bytes> {
         let is_get = *method == Method::GET;
         let written = self.fresh(asked, clock::now(), |document, age| {
             takes.takes(age, document.fresh).then(|| write(&document, is_get, request, age))
@@ -298,7 +328,7 @@ impl Documents {
     /// What `use_it` makes of a document and its age, if its home has it and it is fresh.
     fn fresh<T>(
         &self,
-        asked: &Asked,
+        asked: &Asked<'_>,
         now: Time,
         use_it: impl FnOnce(Document<'_>, Duration) -> T,
     ) -> Option<T> {

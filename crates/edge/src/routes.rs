@@ -270,7 +270,7 @@ pub(crate) struct AtEdge<'a> {
     site: Option<SiteId>,
     documents: Option<&'a Documents>,
     /// The document that it asks for, if a cache may answer.
-    asked: Option<Asked>,
+    asked: Option<Asked<'a>>,
     /// The node where it is.
     at: Option<AtNode<'a>>,
     /// The node where it was before.

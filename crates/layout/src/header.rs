@@ -39,7 +39,8 @@ workers:header64,node(sent8,trial8,uncounted8,zero40),slot(pid4,started4,zero56,
 refused4,failed4))x128;\
 cache:header64,life64,(reads64,hash8x4096)xcaches,bucket64,items;\
 life:flush8,began8,generation8,seed16,zero24;flush:epoch16,flush_at32;entry:at32,units16,tag16;\
-item:stamp8,cas8,value4,flags4,expires4,accessed4;stamp:marks8(live,fetched,stale,won),key8,epoch16,generation32";
+item:stamp8,cas8,value4,flags4,expires4,accessed4;stamp:marks8(live,fetched,stale,won),key8,epoch16,generation32;\
+claims:header64,claim(tag24,until_ms40)x4096";
 
 /// What a region holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +68,8 @@ pub enum RegionKind {
     Workers = 10,
     /// A cache's items.
     Cache = 11,
+    /// Claims of those who read a node's documents on asking it for one.
+    Claims = 12,
 }
 
 /// The first line of a region.

@@ -9,6 +9,7 @@
 mod cache;
 mod change;
 mod choice;
+mod claim;
 mod front;
 mod header;
 mod id;
@@ -28,6 +29,7 @@ pub use cache::{
 };
 pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
 pub use choice::{ChoiceMap, EncodedAddress};
+pub use claim::{Claim, ClaimMap};
 pub use front::{FrontMap, FrontWord};
 pub use header::{
     HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind, fnv1a,

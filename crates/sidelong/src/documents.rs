@@ -8,7 +8,7 @@ use sidelong_config::Node;
 use sidelong_edge::{Counts, document_key};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
-use sidelong_layout::RegionKind;
+use sidelong_layout::{ClaimMap, RegionKind};
 use sidelong_workload::origin::{self, Told};
 
 use crate::cache;
@@ -50,9 +50,12 @@ impl Memory {
             cluster,
             incarnation,
         };
+        let (name, kind, access) = (&*Documents::claims(&self.region), RegionKind::Claims, Access::Atomic);
+        let claims = RegionSpec { name, kind, len: ClaimMap::LEN, access, ..spec };
         let host = Host::Shm(ShmHost::new(self.parts.run.path()));
         let region = regions::offer_owned(&host, &spec, "cache.document_memory_mb")?;
-        self.documents = Some(Documents::offered(region, memory_bytes, cache::seed()?));
+        let claims = host.offer(&claims, |_| ())?;
+        self.documents = Some(Documents::offered(region, claims, memory_bytes, cache::seed()?));
         Ok(())
     }
 

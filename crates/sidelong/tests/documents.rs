@@ -3,11 +3,17 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sidelong_cache::documents::{DocumentReader, Turn};
+use sidelong_cache::neighbours::now_ns;
+use sidelong_edge::document_key;
+use sidelong_fabric::RunDirectory;
+use sidelong_layout::fnv1a;
 use support::{Client, Cluster, Reply, Running, Terminal, eventually, metrics, run, skipped, try_get};
 
 /// A site of three nodes that serve one directory.
@@ -20,7 +26,11 @@ struct Site {
 impl Site {
     /// Answers are fresh for so many seconds. A node takes `service` for a request, if it takes time.
     fn start(max_age_s: u32, service: Option<Duration>) -> Site {
-        let mut cluster = Cluster::new(&[("www", 3)]);
+        Site::of(Cluster::new(&[("www", 3)]), max_age_s, service)
+    }
+
+    /// The same, of a cluster that has such a site.
+    fn of(mut cluster: Cluster, max_age_s: u32, service: Option<Duration>) -> Site {
         let root = cluster.path("root");
         fs::create_dir(&root).unwrap();
         fs::write(root.join("page.html"), "0123456789").unwrap();
@@ -193,17 +203,46 @@ fn what_only_the_server_may_answer_goes_to_it() {
     assert_eq!(site.served(), served + 2.0);
 }
 
-#[test]
-fn a_herd_for_one_document_goes_once_to_a_node() {
-    // Long enough that all have come before the first is answered.
-    let site = Site::start(3600, Some(Duration::from_millis(300)));
+/// Requests at three edges at once, so many at each. Returns how many nodes have answered.
+fn herd(site: &Site, at_each: usize) -> f64 {
     let served = site.served();
-    let replies: Vec<Reply> = thread::scope(|scope| {
-        let asked: Vec<_> = (0..40).map(|_| scope.spawn(|| site.get("/page.html"))).collect();
-        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    thread::scope(|scope| {
+        let at = (0..3 * at_each).map(|number| number % 3);
+        let asked: Vec<_> = at
+            .map(|edge| scope.spawn(move || site.ask(edge, "GET", "/page.html", "").body == "0123456789"))
+            .collect();
+        assert!(asked.into_iter().all(|asked| asked.join().unwrap()));
     });
-    assert!(replies.iter().all(|reply| reply.body == "0123456789"));
-    assert_eq!(site.served(), served + 1.0);
+    site.served() - served
+}
+
+#[test]
+fn a_herd_for_one_document_goes_once_to_a_node_from_all_edges() {
+    // Long enough that all have come before the first is answered.
+    let service = Some(Duration::from_millis(300));
+    let site = Site::of(Cluster::new(&[("www", 3)]).with_edge(), 4, service);
+    assert_eq!(herd(&site, 40), 1.0, "it is not there");
+    eventually("it is fresh no longer", || {
+        site.ask(0, "GET", "/page.html", "cache-control: only-if-cached\r\n").status == 504
+    });
+    assert_eq!(herd(&site, 40), 1.0, "it is not fresh");
+}
+
+#[test]
+fn an_edge_that_has_died_holds_up_nobody_for_longer_than_its_lease() {
+    let site = Site::of(Cluster::new(&[("www", 3)]).with_edge(), 3600, None);
+    // It has begun to ask each of the nodes, and ends there.
+    let regions = ["n1", "n2", "n3"].map(|node| format!("{node}.documents"));
+    let run = Arc::new(RunDirectory::at(site.cluster.run_dir()));
+    let mut dead = DocumentReader::new(regions, 8 << 20, run, 0);
+    let key = document_key("www", "/page.html");
+    for node in 0..3 {
+        assert_eq!(dead.find(node, &key), Ok(None));
+        assert!(matches!(dead.claim(node, fnv1a(&key), now_ns()), Turn::Own(_)));
+    }
+    drop(dead);
+    // One of the others takes over, for all.
+    assert_eq!(herd(&site, 2), 1.0);
 }
 
 #[test]
@@ -264,7 +303,11 @@ fn a_home_that_hangs_or_dies_is_read_on_and_one_that_is_back_keeps_documents_ane
 fn memory_that_is_taken_away_is_offered_anew_by_the_node_that_goes_on() {
     let site = Site::start(3600, None);
     let home = site.home("/page.html");
-    let region = site.cluster.run_dir().join(format!("{home}.documents.region"));
+    let region = |name: &str| site.cluster.run_dir().join(format!("{home}.{name}.region"));
+    let take = |region: &Path, left: Option<u64>| match left {
+        Some(left) => fs::File::options().write(true).open(region).unwrap().set_len(left).unwrap(),
+        None => fs::remove_file(region).unwrap(),
+    };
     let parts = site.cluster.parts();
     let kept = |site: &Site| {
         let node = site.cluster.file.nodes.iter().position(|node| node.name == home).unwrap();
@@ -273,13 +316,21 @@ fn memory_that_is_taken_away_is_offered_anew_by_the_node_that_goes_on() {
     // To nothing, to a page that is partly left, and by its name.
     for left in [Some(0), Some(100), None] {
         let before = kept(&site);
-        match left {
-            Some(left) => fs::File::options().write(true).open(&region).unwrap().set_len(left).unwrap(),
-            None => fs::remove_file(&region).unwrap(),
-        }
+        take(&region("documents"), left);
         eventually("the document is kept anew", || {
             assert_eq!(site.get("/page.html").body, "0123456789");
             kept(&site) > before
+        });
+        assert_eq!(site.await_memory(0, "/page.html").node(), home, "{left:?}");
+    }
+    // Without the claims alone, what is in memory is answered from there, until a request comes to the node.
+    let claims = region("documents.claims");
+    for left in [Some(0), None] {
+        take(&claims, left);
+        assert_eq!(site.get("/page.html").body, "0123456789");
+        eventually("the claims are offered anew", || {
+            assert_eq!(site.ask(0, "GET", "/page.html", "cache-control: no-cache\r\n").body, "0123456789");
+            claims.metadata().is_ok_and(|file| file.len() > 0)
         });
         assert_eq!(site.await_memory(0, "/page.html").node(), home, "{left:?}");
     }

@@ -29,6 +29,12 @@ pub struct Cluster {
     _claim: TcpListener,
 }
 
+/// The edge with a number.
+fn edge(address: IpAddr, number: u16) -> EdgeEntry {
+    let at = |port| SocketAddr::new(address, port + number);
+    EdgeEntry { admin: Some(at(ADMIN)), ..EdgeEntry::new(format!("edge{}", number + 1), at(EDGES)) }
+}
+
 impl Cluster {
     /// Sites with these names and numbers of nodes, floors of 1 and the host NAME.test; two edges; no load.
     pub fn new(sites: &[(&str, usize)]) -> Self {
@@ -52,13 +58,15 @@ impl Cluster {
                 ..NodeEntry::new(format!("n{}", k + 1), 1, at(NODES + k))
             })
             .collect();
-        file.edges = (0..2)
-            .map(|k| EdgeEntry {
-                admin: Some(at(ADMIN + k)),
-                ..EdgeEntry::new(format!("edge{}", k + 1), at(EDGES + k))
-            })
-            .collect();
+        file.edges = (0..2).map(|k| edge(address, k)).collect();
         Cluster { file, directory, address, _claim: claim }
+    }
+
+    /// With another edge.
+    pub fn with_edge(mut self) -> Self {
+        let edge = edge(self.address, self.file.edges.len() as u16);
+        self.file.edges.push(edge);
+        self
     }
 
     /// The layout of `config demo`: three sites with 3, 3 and 2 nodes.
