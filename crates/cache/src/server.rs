@@ -7,7 +7,8 @@
 //! A read goes to a buffer that all clients share, and answers are collected in another, so that an idle client takes a few
 //! hundred bytes. A client whose command is not whole yet, or who does not take its answers, gets a buffer of its own: the
 //! first as long as the command, the second at most [`OUT_BYTES_MAX`] and one answer. Until the answers are taken, nothing
-//! more is read from that client. Over TLS a client has some 7 KB more, and up to 64 KB while it does not take its answers.
+//! more is read from that client. One that takes as much at once lets the others of its thread go first. Over TLS a client has
+//! some 7 KB more, and up to 64 KB while it does not take its answers.
 
 mod client;
 mod peers;
@@ -278,6 +279,10 @@ impl<'a> Server<'a> {
         let now = Instant::now();
         self.ticked = now;
         self.unix_at_0 = unix_at_0(self.now());
+        if self.own.is_some() {
+            // The first thread does the rest for all.
+            return Ok(());
+        }
         if self.is_paused {
             // Another thread's client may have gone, or somebody else may have freed descriptors.
             let is_full = self.store().connections.open >= self.options.clients_max as u64;
@@ -368,13 +373,17 @@ impl<'a> Server<'a> {
 
     /// Accepts a client. `None` if there are as many as may be.
     fn accept_one(&self, listener: &Listener) -> Option<io::Result<Stream>> {
-        let connections = &mut self.store().connections;
-        if !listener.is_for_caches() && connections.open >= self.options.clients_max as u64 {
+        // No other thread makes them more, and all go on with the store while the kernel is asked.
+        let open = self.store().connections.open;
+        if !listener.is_for_caches() && open >= self.options.clients_max as u64 {
             return None;
         }
         let accepted = listener.accept();
-        connections.open += u64::from(accepted.is_ok());
-        connections.accepted += u64::from(accepted.is_ok());
+        if accepted.is_ok() {
+            let connections = &mut self.store().connections;
+            connections.open += 1;
+            connections.accepted += 1;
+        }
         Some(accepted)
     }
 
@@ -401,7 +410,7 @@ impl<'a> Server<'a> {
     fn on_client(&mut self, number: usize, flags: EventFlags) {
         let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
         let awaited = client.awaited();
-        let done = if client.is_blocked() {
+        let done = if client.is_blocked() || client.is_next {
             self.go_on(number, &mut client)
         } else if client.waits() {
             Ok(After::Stays)
@@ -469,8 +478,9 @@ impl<'a> Server<'a> {
         Ok(answered?.0)
     }
 
-    /// Goes on with a client that did not take its answers.
+    /// Goes on with a client that did not take its answers, or has let others go first.
     fn go_on(&mut self, number: usize, client: &mut Client) -> io::Result<After> {
+        client.is_next = false;
         self.send(client)?;
         if client.is_blocked() || client.waits() {
             return Ok(After::Stays);
@@ -492,10 +502,11 @@ impl<'a> Server<'a> {
 
     /// Answers the commands that are whole, as far as the client takes the answers. Returns how many bytes they had.
     fn answer(&mut self, number: usize, client: &mut Client, input: &[u8]) -> io::Result<(After, usize)> {
-        let now = self.now();
         let mut used = 0;
         loop {
             let mut store = self.store();
+            // Not from before the lock: what another thread has found expired meanwhile is so for all.
+            let now = self.now();
             let Store { cache, counters, connections } = &mut *store;
             let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, now, row);
             let world = self.options.world(now, self.unix_at_0, &rows);
@@ -551,7 +562,12 @@ impl<'a> Server<'a> {
                         return Ok((After::Stays, used));
                     }
                 }
-                Wants::Room | Wants::Answer => {}
+                Wants::Answer => {}
+                // It takes them as fast as they come. Others' commands come first.
+                Wants::Room => {
+                    client.is_next = true;
+                    return Ok((After::Stays, used));
+                }
                 Wants::Input(_) => return Ok((After::Stays, used)),
                 Wants::Close if client.waits() => return Ok((After::Stays, used)),
                 Wants::Close => return Ok((After::Gone, used)),
@@ -580,3 +596,6 @@ fn unix_at_0(now: Seconds) -> i64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since_1970.as_secs() as i64 - i64::from(now)
 }
+
+#[cfg(test)]
+mod tests;

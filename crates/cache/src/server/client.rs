@@ -82,6 +82,8 @@ pub(super) struct Client {
     pub(super) is_ending: bool,
     /// Bytes that the next command has in all, as far as known.
     pub(super) wanted: usize,
+    /// Whether it has taken much, and others come first before it gets more.
+    pub(super) is_next: bool,
 }
 
 impl Client {
@@ -98,6 +100,7 @@ impl Client {
             sent: 0,
             is_ending: false,
             wanted: 0,
+            is_next: false,
         }
     }
 
@@ -118,7 +121,7 @@ impl Client {
 
     /// The event that it waits for.
     pub(super) fn awaited(&self) -> EventFlags {
-        if self.is_blocked() {
+        if self.is_blocked() || self.is_next {
             EventFlags::OUT
         } else if self.waits() {
             EventFlags::empty()
