@@ -757,14 +757,17 @@ fn what_is_rejected_last_is_answered_while_that_can_be_and_costs_no_goodput() {
 
 #[test]
 fn a_load_of_nothing_but_what_is_rejected_last_is_held_off_too() {
-    let mut plan = Plan::new(&[queue(40)]);
-    plan.last = 1.0;
-    let capacity = plan.capacity(0);
-    let mut sim = Sim::new(plan);
-    sim.load(0, 5.0);
-    sim.run(4 * S);
-    let (goodput, p99_ms) = (sim.fates[0].rate(S, 4 * S) / capacity, sim.fates[0].p99_ms(S, 4 * S));
-    assert!(goodput > 0.95 && p99_ms < 60.0, "{goodput}, {p99_ms}");
+    for times in [2.0, 10.0, 20.0, 100.0] {
+        let mut plan = Plan::new(&[queue(40)]);
+        plan.last = 1.0;
+        let capacity = plan.capacity(0);
+        let mut sim = Sim::new(plan);
+        sim.load(0, times);
+        sim.run(4 * S);
+        let (goodput, p99_ms) = (sim.fates[0].rate(S, 4 * S) / capacity, sim.fates[0].p99_ms(S, 4 * S));
+        println!("{times} x: goodput {goodput:.3}, p99 {p99_ms:.1} ms");
+        assert!(goodput > 0.95 && p99_ms < 60.0, "{times} x: {goodput}, {p99_ms}");
+    }
 }
 
 #[test]

@@ -20,8 +20,11 @@ pub(super) const PRESSURE_MAX: f64 = 6.9;
 pub(super) const LENIENCE_MAX: u32 = 1 << u16::BITS;
 
 /// How many times as many clients may send what is rejected last. Ours: the part of clients swings widely with a queue of few requests,
-/// which these are not to notice. It is within [`PRESSURE_MAX`], so that a load of such requests alone is held off, too.
+/// which these are not to notice.
 const WIDENED: u32 = 64;
+/// With no more than this part of clients, such requests are rejected as all others. It is close to the end of [`PRESSURE_MAX`], which a load
+/// of such requests alone reaches at about 15 times the capacity, and must not outgrow.
+const WIDENED_ABOVE: u32 = CIRCLE / 900;
 
 /// The longest `Retry-After`, because the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
@@ -141,8 +144,11 @@ impl Verdict {
     }
 
     /// The verdict on requests that are rejected last: they are admitted of 64 times as many clients. So while one client in 64 is
-    /// admitted, all these requests are.
+    /// admitted, all these requests are. While fewer than one in 900 is, they are rejected as all others.
     pub const fn widened(self) -> Verdict {
+        if self.part <= WIDENED_ABOVE {
+            return self;
+        }
         let part = self.part.saturating_mul(WIDENED);
         Verdict { part: if part > CIRCLE { CIRCLE } else { part }, ..self }
     }
