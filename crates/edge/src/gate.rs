@@ -106,17 +106,20 @@ impl SiteGate {
         }
     }
 
-    /// The verdict on a request of a client that is not trimmed.
-    fn verdict_on(&self, verdict: Verdict, client: Client, request: Request<'_>, now: Time) -> Verdict {
+    /// The verdict on a request of a client that is not trimmed, and whether the client is on a visit if it is admitted. What is
+    /// worth more goes on with a visit and begins none: a program would send one such request to be let in for the rest.
+    fn judge(&self, verdict: Verdict, client: Client, request: Request<'_>, now: Time) -> (Verdict, bool) {
         if verdict.is_open() {
-            return verdict;
+            return (verdict, true);
         }
-        let is_last = self.last.iter().any(|requests| requests.contain(request));
         // How clients are told apart may change during a visit.
         let is_visit = |visits: &Visits| client.hashes().iter().any(|client| visits.has(*client, now));
-        match is_last || self.visits.as_ref().is_some_and(is_visit) {
-            true => verdict.widened(),
-            false => verdict,
+        if self.visits.as_ref().is_some_and(is_visit) {
+            return (verdict.widened(), true);
+        }
+        match self.last.iter().any(|requests| requests.contain(request)) {
+            true => (verdict.widened(), false),
+            false => (verdict, true),
         }
     }
 
@@ -184,12 +187,14 @@ impl Gate {
             }
         }
         let treatment = self.treatment(client);
-        let whole = treatment.whole(client);
-        if whole.is_some() {
-            verdict = slot.verdict_on(verdict, client, request, now);
+        let mut visit = treatment.whole(client);
+        if visit.is_some() {
+            let (judged, is_visit) = slot.judge(verdict, client, request, now);
+            verdict = judged;
+            visit = visit.filter(|_| is_visit);
         }
         let decided = decide(verdict, treatment, client, now.as_ns(), self.rotation);
-        if let (Ok(()), Some(visits), Some(client)) = (&decided, &slot.visits, whole) {
+        if let (Ok(()), Some(visits), Some(client)) = (&decided, &slot.visits, visit) {
             visits.note(client, now);
         }
         let (counts, why) = match &decided {

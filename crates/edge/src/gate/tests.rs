@@ -95,9 +95,13 @@ fn a_connection_is_closed_only_where_no_site_would_have_it() {
 fn gate_with_last() -> Gate {
     let (requests, visit) = (vec!["POST /".parse().unwrap()], Some(Duration::from_secs(60)));
     let gate = gate().with_last([RejectedLast { requests, visit }]);
+    overload(&gate);
+    gate
+}
+
+fn overload(gate: &Gate) {
     let verdict = Verdict::decode(u64::from(CIRCLE / 80) << 33 | Why::OverTarget as u64);
     gate.show(&[Outlook { verdict, ..Outlook::default() }; 2]);
-    gate
 }
 
 const BID: Request<'static> = Request { method: "POST", target: "/items/3/bids" };
@@ -109,7 +113,7 @@ fn admitted(gate: &Gate, site: SiteId, request: Request<'_>, at_s: u64) -> Vec<u
 }
 
 #[test]
-fn what_is_worth_more_is_admitted_of_more_clients_and_so_are_clients_on_a_visit() {
+fn what_is_worth_more_is_admitted_of_more_clients_and_begins_no_visit() {
     let gate = gate_with_last();
     let few = admitted(&gate, SITE, ANY, 1);
     assert!((1..20).contains(&few.len()), "{few:?}");
@@ -117,14 +121,28 @@ fn what_is_worth_more_is_admitted_of_more_clients_and_so_are_clients_on_a_visit(
     let bidders = admitted(&gate, SITE, BID, 3);
     assert!((350..450).contains(&bidders.len()), "{}", bidders.len());
     assert!(few.iter().all(|client| bidders.contains(client)));
-    let lookers = admitted(&gate, SITE, ANY, 62);
-    assert!(lookers.iter().all(|client| bidders.contains(client)));
-    // Two clients may have one place.
-    assert!(bidders.len() - lookers.len() < 10, "{} look at pages meanwhile", lookers.len());
-    assert_eq!(admitted(&gate, SITE, ANY, 200), few, "the visits are over");
+    assert_eq!(admitted(&gate, SITE, ANY, 4), few, "a bid does not let its client in for the rest");
     for request in [ANY, BID] {
-        assert_eq!(admitted(&gate, OTHER, request, 201), few, "the other site tells none apart");
+        assert_eq!(admitted(&gate, OTHER, request, 5), few, "the other site tells none apart");
     }
+}
+
+#[test]
+fn clients_on_a_visit_are_those_of_more_and_whatever_they_send_goes_on_with_it() {
+    let gate = gate_with_last();
+    let few = admitted(&gate, SITE, ANY, 1);
+    gate.show(&[Outlook::default(); 2]);
+    assert_eq!(admitted(&gate, SITE, ANY, 10).len(), 500, "there is no overload");
+    overload(&gate);
+    let visitors = admitted(&gate, SITE, ANY, 60);
+    assert!((350..450).contains(&visitors.len()), "{}", visitors.len());
+    for (request, at_s) in [(BID, 110), (ANY, 160), (BID, 210)] {
+        let kept = admitted(&gate, SITE, request, at_s);
+        // Two clients may have one place.
+        let lost = visitors.iter().filter(|client| !kept.contains(client)).count();
+        assert!(lost < 10, "{lost} have lost their visit by {at_s} s");
+    }
+    assert_eq!(admitted(&gate, SITE, ANY, 300), few, "the visits are over");
 }
 
 #[test]
