@@ -158,17 +158,27 @@ impl Led for LedByHaproxy {
     fn count(&mut self, view: &View, readings: &[Reading], now: Time) {
         if let Some(choice) = &mut self.choice {
             choice.tend(now);
+            choice.count_from_now();
         }
         // The driver holds the lock for as long as it takes to copy; the next scan gets it.
         let Ok(seen) = self.shared.seen.try_lock() else { return };
+        if self.heard != seen.answers || now.since(self.heard_at) >= SILENT_MAX {
+            (self.heard, self.heard_at) = (seen.answers, now);
+            if let Some(choice) = &mut self.choice {
+                choice.was_told();
+            }
+        }
         for (index, (counted, stated)) in seen.nodes.iter().enumerate() {
             let node = &mut self.nodes[index];
             let answers = counted.answers.saturating_sub(node.counted.answers);
             let failed = counted.failures.saturating_sub(node.counted.failures);
+            // HAProxy's count is as old as its answer. What its Lua has sent and seen answered since is known.
+            let more = self.choice.as_ref().map_or(0, |choice| choice.more_than_told(index));
+            let in_flight = counted.in_flight.saturating_add_signed(more);
             let at = WorkersAt {
-                in_flight: counted.in_flight,
+                in_flight,
                 // HAProxy does not tell which of them have an answer that has begun.
-                unanswered: counted.in_flight,
+                unanswered: in_flight,
                 answers,
                 refused: 0,
                 // Nor in which order they came: beside answers they are no row of failures.
@@ -183,18 +193,7 @@ impl Led for LedByHaproxy {
             }
             (node.counted, node.stated) = (*counted, *stated);
         }
-        if self.heard != seen.answers || now.since(self.heard_at) >= SILENT_MAX {
-            (self.heard, self.heard_at) = (seen.answers, now);
-            // Its counts are as old as its answer. Until the next one, what its Lua has sent comes on top.
-            if let Some(choice) = &mut self.choice {
-                choice.count_from_now();
-            }
-        }
         drop(seen);
-        // A record that tells of requests is as old as the scan.
-        if let Some(choice) = &mut self.choice {
-            choice.read_from_now(|node| readings.get(node).and_then(at_work).is_some());
-        }
         if now.since(self.heard_at) < AGAIN {
             return;
         }

@@ -83,8 +83,8 @@ struct Slot {
 struct Node {
     /// [`WorkersMap::sent`] at the count before the scan.
     sent: u64,
-    /// The same when the view's requests in flight were counted.
-    sent_at_count: u64,
+    /// The same when the proxy last told its own count.
+    sent_at_told: u64,
     trial: u64,
 }
 
@@ -190,17 +190,22 @@ impl LedByMemory {
         self.whole_at.is_none()
     }
 
-    /// What is sent from now on comes on top of the readings that are told next, and of the requests in flight that the view has now.
+    /// What is sent from now on comes on top of the readings that are told next.
     pub(super) fn count_from_now(&mut self) {
-        self.read_from_now(|_| true);
-        self.nodes.iter_mut().for_each(|node| node.sent_at_count = node.sent);
-    }
-
-    /// What is sent from now on to these nodes, by index, comes on top of the readings that are told next.
-    pub(super) fn read_from_now(&mut self, of: impl Fn(usize) -> bool) {
-        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(index, _)| of(*index)) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
             node.sent = self.workers.load(self.workers_map.sent(NodeId::new(index)));
         }
+    }
+
+    /// The proxy has told its own count of requests, which has those that were sent until [`count_from_now`](Self::count_from_now).
+    pub(super) fn was_told(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.sent_at_told = node.sent);
+    }
+
+    /// How many more requests a node, by index, has had at [`count_from_now`](Self::count_from_now) than when the proxy told its count.
+    pub(super) fn more_than_told(&self, node: usize) -> i32 {
+        let Node { sent, sent_at_told, .. } = self.nodes[node];
+        sent.wrapping_sub(sent_at_told) as i32
     }
 
     /// Tells the workers what the view knows. They go by it once [`lead`](Self::lead) follows.
@@ -209,14 +214,10 @@ impl LedByMemory {
         for node in view.nodes() {
             let owned = view.ownership(node).map_or(0, Ownership::encode);
             self.store_if_new(map.ownership(node), owned);
-            let Node { sent, sent_at_count, .. } = self.nodes[node.index()];
-            let reading = view.reading(node).counted_from(sent as u32);
+            let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
             self.store_if_new(map.reading(node), reading.encode());
             self.store_if_new(map.health(node), view.health(node).encode());
-            // Workers add what was sent since the reading.
-            let sent_before = sent.wrapping_sub(sent_at_count) as u32;
-            let requests = view.in_flight_of_all(node, now).wrapping_add(sent_before);
-            self.store_if_new(map.requests(node), requests.into());
+            self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
         }
         for site in view.sites() {
             let members: Vec<_> = view.members(site).map(|node| node.index() as u64).collect();

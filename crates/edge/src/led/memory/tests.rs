@@ -77,7 +77,6 @@ fn shown(
         }
         view.hear(node, random.below(9) as u32, 0);
         led.nodes[index].sent = random.next();
-        led.nodes[index].sent_at_count = led.nodes[index].sent;
     }
     view.heard(now);
     view.refreshed(now);
@@ -135,32 +134,26 @@ fn the_library_chooses_as_an_edge_does() {
     assert!(chosen > 2_000, "{chosen} choices found a node");
 }
 
-/// As behind HAProxy, whose answers are older than the nodes' records.
+/// As behind HAProxy, which tells its count at times.
 #[test]
-fn readings_may_be_newer_than_the_counts_of_requests() {
+fn what_was_sent_since_a_proxy_told_its_count_is_known() {
     let directory = tempfile::tempdir().unwrap();
     let now = Time::from_ns(1_000_000_000_000);
-    let (view, mut led) = shown(&mut Random(7), 2, Balance::LeastConnections, directory.path(), now);
-    let send = |led: &LedByMemory, requests| {
-        for offset in [0, 1].map(|node| led.workers_map.sent(NodeId::new(node))) {
-            led.workers.store(offset, led.workers.load(offset).wrapping_add(requests), Ordering::Relaxed);
-        }
-    };
-    // What a worker adds to the reading, and what was sent between the count and the reading.
-    let told = |led: &LedByMemory, node| {
-        let node = NodeId::new(node);
-        let (reading, requests) = (led.choice_map.reading(node), led.choice_map.requests(node));
-        let (reading, requests) = (led.choice.load(reading) as u16, led.choice.load(requests) as u32);
-        let sent = led.workers.load(led.workers_map.sent(node)) as u16;
-        (sent.wrapping_sub(reading), requests - view.in_flight_of_all(node, now))
+    let (_, mut led) = shown(&mut Random(7), 2, Balance::Weighted, directory.path(), now);
+    let send = |led: &LedByMemory, more: u64| {
+        let sent = led.workers_map.sent(NodeId::new(1));
+        led.workers.store(sent, led.workers.load(sent).wrapping_add(more), Ordering::Relaxed);
     };
     led.count_from_now();
+    led.was_told();
     send(&led, 3);
-    led.read_from_now(|node| node == 1);
-    send(&led, 2);
-    led.tell(&view, None, now);
-    assert_eq!([told(&led, 0), told(&led, 1)], [(5, 0), (2, 3)]);
+    assert_eq!(led.more_than_told(1), 0, "as of the count");
     led.count_from_now();
-    led.tell(&view, None, now);
-    assert_eq!([told(&led, 0), told(&led, 1)], [(0, 0), (0, 0)]);
+    assert_eq!([led.more_than_told(0), led.more_than_told(1)], [0, 3]);
+    // More have been answered than sent.
+    send(&led, u64::MAX - 4);
+    led.count_from_now();
+    assert_eq!(led.more_than_told(1), -2);
+    led.was_told();
+    assert_eq!(led.more_than_told(1), 0);
 }
