@@ -106,6 +106,30 @@ fn items_expire() {
 }
 
 #[test]
+fn a_clock_that_is_set_changes_no_item_that_is_there() {
+    let mut server = Server::default();
+    let mut connection = Connection::default();
+    let unix_now = |server: &Server| server.unix_at_0 + i64::from(server.now);
+    let until = unix_now(&server) + 100;
+    let sets = format!("set a 0 100 0\r\n\r\nset b 0 {until} 0\r\n\r\n");
+    server.answer(&mut connection, sets.as_bytes());
+    for step in [1_000_000, -2_000_000] {
+        server.unix_at_0 += step;
+        assert_eq!(
+            server.answer(&mut connection, b"mg a t\r\nmg b t\r\n"),
+            b"HD t100\r\nHD t100\r\n",
+            "by {step} s"
+        );
+        // What is stored from then on expires by the new time.
+        let until = unix_now(&server) + 50;
+        let set = format!("set c 0 {until} 0\r\n\r\nmg c t\r\nset c 0 {} 0\r\n\r\nmg c t\r\n", until - 50);
+        assert_eq!(server.answer(&mut connection, set.as_bytes()), b"STORED\r\nHD t50\r\nSTORED\r\nEN\r\n");
+    }
+    server.now += 100;
+    assert_eq!(server.answer(&mut connection, b"get a b\r\n"), b"END\r\n");
+}
+
+#[test]
 fn a_flush_may_be_put_off() {
     let mut server = Server::default();
     let mut connection = Connection::default();

@@ -39,6 +39,13 @@ impl Cache {
     fn client(&self) -> Client {
         Client::of(TcpStream::connect(self.address).unwrap())
     }
+
+    /// What the kernel says of its memory, in KB.
+    fn memory(&self, what: &str) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
+        let row = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        row.trim().trim_end_matches(" kB").parse().unwrap()
+    }
 }
 
 #[test]
@@ -132,9 +139,7 @@ fn who_does_not_read_the_answers_holds_up_nobody_and_loses_none() {
     for _ in 0..100 {
         writer.asks("set small 0 0 2\r\nhi\r\nget small\r\n", "STORED\r\nVALUE small 0 2\r\nhi\r\nEND\r\n");
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", cache.process.pid())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = cache.memory("VmHWM:");
     assert!(peak < 100 << 10, "{peak} KB");
     let mut answer = b"VALUE large 0 1000000\r\n".to_vec();
     answer.extend(&large);
@@ -143,6 +148,41 @@ fn who_does_not_read_the_answers_holds_up_nobody_and_loses_none() {
         slow.hears(&answer);
     }
     slow.asks("mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn what_does_not_end_takes_no_memory_and_holds_up_nobody() {
+    const BYTES: usize = 100 << 20;
+    let cache = Cache::start(&[]);
+    let mut other = cache.client();
+    other.asks("set small 0 0 2\r\nhi\r\n", "STORED\r\n");
+    let before = cache.memory("VmHWM:");
+    let mut found = || other.asks("get small\r\n", "VALUE small 0 2\r\nhi\r\nEND\r\n");
+    // False if the cache ends the connection before all is written.
+    let mut write = |client: &mut Client, part: &[u8]| {
+        (0..BYTES / part.len()).all(|turn| {
+            if turn % 10 == 0 {
+                found();
+            }
+            client.stream.write_all(part).is_ok()
+        })
+    };
+    // A line of one word, a packet of 4 GB, a line of keys, and a value that is too large.
+    let mut word = cache.client();
+    assert!(!write(&mut word, &[b'x'; 1 << 20]));
+    let mut packet = cache.client();
+    packet.say([&[0x80, 1, 0, 1, 8, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..], &[0; 12]].concat());
+    write(&mut packet, &[b'x'; 1 << 20]);
+    let mut keys = cache.client();
+    keys.say("get");
+    assert!(write(&mut keys, &b" absent-key".repeat(100_000)));
+    keys.asks("\r\n", "END\r\n");
+    let mut value = cache.client();
+    value.say(format!("set large 0 0 {BYTES}\r\n"));
+    assert!(write(&mut value, &[b'x'; 1 << 20]));
+    value.asks("\r\nmn\r\n", "SERVER_ERROR object too large for cache\r\nMN\r\n");
+    let taken = cache.memory("VmHWM:") - before;
+    assert!(taken < 4 << 10, "{taken} KB");
 }
 
 #[test]
@@ -208,11 +248,7 @@ fn ten_thousand_clients_with_half_a_command_take_little() {
         ));
     }
     let cache = Cache::start(&["-c", "10010"]);
-    let memory = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", cache.process.pid())).unwrap();
-        let row = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        row.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
-    };
+    let memory = || cache.memory("RssAnon:");
     let mut asking = cache.client();
     asking.asks("set a 0 0 1\r\nx\r\n", "STORED\r\n");
     let before = memory();
