@@ -7,7 +7,8 @@
 //! time until the batch is done. A discrete-event simulation with many actors instead posts single operations
 //! ([`Network::post`]), sets timers ([`Network::wake_at`]), and takes one event after the other ([`Network::next`]).
 //! Both may be mixed: an event that falls due while a batch runs is returned later, in order and with its own time. The
-//! caller bounds the operations and timers in flight by what it posts and sets.
+//! caller bounds the operations and timers in flight by what it posts and sets. What others do while a batch runs is told by
+//! [`Network::meanwhile`].
 //!
 //! The guarantees:
 //! - Operations of one link take effect and are answered in the order in which they were posted. Those of different links
@@ -30,7 +31,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use world::{Face, Place, World};
+use world::{Face, Others, Place, World};
 
 use crate::batch::{Kind, Request};
 use crate::host::Region;
@@ -198,6 +199,29 @@ impl Network {
         self.world().next()
     }
 
+    /// Has `others` called whenever something has happened while a batch waits, in the thread that waits. They may run batches of
+    /// their own, in which nobody else goes on.
+    pub fn meanwhile(&self, others: impl FnMut() + Send + 'static) {
+        self.world().others = Some(Others(Box::new(others)));
+    }
+
+    /// Advances time until an operation of a batch has ended.
+    fn wait(&self, ticket: Ticket) -> Result<Vec<u64>, OpError> {
+        loop {
+            let mut world = self.world();
+            let Some(mut others) = world.others.take() else { return world.wait(ticket) };
+            let ended = world.wait_once(ticket);
+            drop(world);
+            if ended.is_none() {
+                others.0();
+            }
+            self.world().others = Some(others);
+            if let Some(outcome) = ended {
+                return outcome;
+            }
+        }
+    }
+
     /// When the network next has something to do, for simulations with events of their own. Until then nothing changes,
     /// and [`Network::next_by`] returns nothing. `None` if nothing is in flight.
     pub fn next_at(&self) -> Option<Duration> {
@@ -327,9 +351,9 @@ impl BatchLink {
 
     /// Advances time until all posted operations have ended.
     pub(crate) fn complete(&mut self, batch: &mut Batch) {
-        let mut world = self.link.network.world();
         for (index, ticket) in self.posted.drain(..) {
-            let outcome = world.wait(ticket).map(|words| batch.buffer_mut(index).copy_from_slice(&words));
+            let outcome = self.link.network.wait(ticket);
+            let outcome = outcome.map(|words| batch.buffer_mut(index).copy_from_slice(&words));
             batch.finish(index, outcome);
         }
     }

@@ -103,6 +103,33 @@ fn timers_come_in_their_order_and_never_early() {
 }
 
 #[test]
+fn others_go_on_while_a_batch_waits_and_not_among_themselves() {
+    let network = Network::new(1, Faults::default());
+    let node = Node::start(&network, "a");
+    let mut initiator = Initiator::new();
+    let link = initiator.connect(node.region.key(), MICRO * 100).unwrap();
+    let mut other = Initiator::new();
+    let others = other.connect(node.region.key(), MICRO * 100).unwrap();
+    network.meanwhile(move || {
+        let mut batch = Batch::new();
+        batch.fetch_and_add(others, WORD, 1);
+        other.run(&mut batch, 100 * MICRO);
+    });
+    let (mut batch, mut before) = (Batch::new(), 0);
+    for _ in 0..10 {
+        assert_eq!(node.region.load(WORD), before, "nobody waits");
+        batch.clear();
+        let read = batch.read(link, WORD, 8);
+        initiator.run(&mut batch, 100 * MICRO);
+        let now = node.region.load(WORD);
+        // Once as its request arrives, and once as its answer does.
+        assert!((1..=2).contains(&(now - before)), "{before} to {now}");
+        assert!((before..=now).contains(&batch.value(read).unwrap()));
+        before = now;
+    }
+}
+
+#[test]
 fn what_falls_due_while_a_batch_waits_is_kept() {
     let network = Network::new(1, Faults::default());
     let node = Node::start(&network, "a");

@@ -2,6 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -42,6 +43,17 @@ pub(super) struct World {
     ended: BTreeMap<Ticket, Outcome>,
     /// Ends and timers for `next` to return.
     events: VecDeque<Event>,
+    /// Who goes on while a batch waits.
+    pub(super) others: Option<Others>,
+}
+
+/// What is called while a batch waits.
+pub(super) struct Others(pub(super) Box<dyn FnMut() + Send>);
+
+impl fmt::Debug for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Others").finish_non_exhaustive()
+    }
 }
 
 type Outcome = Result<Vec<u64>, OpError>;
@@ -148,6 +160,7 @@ impl World {
             links: BTreeMap::new(),
             ended: BTreeMap::new(),
             events: VecDeque::new(),
+            others: None,
         }
     }
 
@@ -429,11 +442,17 @@ impl World {
     /// The end of an operation that a batch posted.
     pub(super) fn wait(&mut self, ticket: Ticket) -> Outcome {
         loop {
-            if let Some(outcome) = self.ended.remove(&ticket) {
+            if let Some(outcome) = self.wait_once(ticket) {
                 return outcome;
             }
-            assert!(self.step(), "an operation that will never be reported");
         }
+    }
+
+    /// The same if it has ended; otherwise the next thing happens.
+    pub(super) fn wait_once(&mut self, ticket: Ticket) -> Option<Outcome> {
+        let ended = self.ended.remove(&ticket);
+        assert!(ended.is_some() || self.step(), "an operation that will never be reported");
+        ended
     }
 
     /// Proceeds to the next event; returns whether there is one.
