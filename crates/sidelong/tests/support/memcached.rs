@@ -23,6 +23,25 @@ pub fn unmodified_clients(address: SocketAddr) {
     done.arg(script).arg(address.ip().to_string()).arg(address.port().to_string());
     let done = done.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    pymemcaches_own_tests(address);
+}
+
+/// The integration tests that pymemcache has for memcached, but those of TLS, whose certificate Debian's package lacks.
+fn pymemcaches_own_tests(address: SocketAddr) {
+    let found = Command::new(PYTHON)
+        .args(["-c", "import pytest, pymemcache.test as own; print(own.__path__[0])"])
+        .output()
+        .unwrap();
+    if !found.status.success() {
+        return skipped("pymemcache's own tests: Debian's package python3-pytest runs them");
+    }
+    let own = String::from_utf8(found.stdout).unwrap();
+    let mut tests = Command::new(PYTHON);
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not tls", "test_integration.py"]);
+    tests.args(["--server", &address.ip().to_string(), "--port", &address.port().to_string()]);
+    let done = tests.current_dir(own.trim_end()).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains(" passed"), "{said}");
 }
 
 /// Real clients of a cache that serves TLS with this certificate, or asks them to log in by SASL as ann with "secret".
