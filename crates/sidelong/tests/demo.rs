@@ -125,6 +125,23 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
 }
 
 #[test]
+fn a_database_without_an_auction_is_refused() {
+    let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
+    if data(&cluster).is_none() {
+        return;
+    }
+    let empty = cluster.path("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    for (database, why) in [
+        (empty.to_str().unwrap(), "empty.db (no such table: items): make one with make-data"),
+        (cluster.path("none.db").to_str().unwrap(), "there is no such file"),
+    ] {
+        let said = cluster.up(&["--demo", "auction", "--database", database]).finish().refused();
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
     let cluster = Cluster::new(&[("auction", 1)]);
     let Some(database) = data(&cluster) else { return };

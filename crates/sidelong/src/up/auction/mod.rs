@@ -41,7 +41,7 @@ const SCALE: &str = "0.01";
 /// Static files, and the bytes of each.
 const OBJECTS: u32 = 200;
 const FILE_BYTES: u64 = 8 << 10;
-/// Time between two looks at what makes the data.
+/// Time between two looks at a command that runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 macro_rules! application {
@@ -56,6 +56,8 @@ const APPLICATION: [(&str, &str); 12] = application!(
     "regions.csv" "schema.sql" "style.css"
 );
 const SITES: (&str, &str) = ("sites.py", include_str!("sites.py"));
+/// What asks a database whether it has an auction.
+const LOOK: (&str, &str) = ("look.py", include_str!("look.py"));
 
 /// The demonstration's cluster.
 pub(super) fn cluster() -> Result<ClusterFile, Failure> {
@@ -93,17 +95,14 @@ impl Auction {
             .map_err(|error| Failure::new(format!("cannot write into {}: {error}", directory.display())))?;
         let files = text(files)?;
         let database = match database {
-            Some(url) if url.contains("://") => url.to_owned(),
-            // A relative path starts where `up` was started, and servers run elsewhere.
-            Some(path) if Path::new(path).is_file() => text(std::path::absolute(path)?)?,
-            Some(path) => {
-                return Err(Failure::new(format!(
-                    "--database {path}: there is no such file; make it with `python3 demo/auction make-data --database {path}`"
-                )));
+            Some(named) => {
+                let database = place(named)?;
+                look(&directory, &database, &is_stopped)?;
+                database
             }
             None => {
                 let database = text(directory.join("auction.db"))?;
-                make_data(&directory, &database, is_quiet, is_stopped)?;
+                make_data(&directory, &database, is_quiet, &is_stopped)?;
                 database
             }
         };
@@ -144,6 +143,19 @@ impl Auction {
     }
 }
 
+/// Where a database is that was named: a URL, or a file, which servers run elsewhere than `up`.
+fn place(named: &str) -> Result<String, Failure> {
+    if named.contains("://") {
+        return Ok(named.to_owned());
+    }
+    match Path::new(named).is_file() {
+        true => text(std::path::absolute(named)?),
+        false => Err(Failure::new(format!(
+            "--database {named}: there is no such file; make it with `python3 demo/auction make-data --database {named}`"
+        ))),
+    }
+}
+
 /// A path for Python, which reads it as text.
 fn text(path: PathBuf) -> Result<String, Failure> {
     let found = path.into_os_string().into_string();
@@ -165,38 +177,50 @@ fn make_data(
     directory: &Path,
     database: &str,
     is_quiet: bool,
-    is_stopped: impl Fn() -> bool,
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<(), Failure> {
     let log = directory.join("make-data.log");
     let shows = !is_quiet && io::stderr().is_terminal();
     let errors = if shows { Stdio::inherit() } else { fs::File::create(&log)?.into() };
-    let mut making = Command::new("python3")
-        .arg(directory)
-        .args(["make-data", "--scale", SCALE, "--database"])
-        .arg(database)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(errors)
-        // Ctrl-C is for `up`.
-        .process_group(0)
-        .spawn()
-        .map_err(|error| Failure::new(format!("--demo auction: cannot run python3: {error}")))?;
+    let mut command = Command::new("python3");
+    command.arg(directory).args(["make-data", "--scale", SCALE, "--database", database]).stderr(errors);
+    run(command, &log, "the auction's data cannot be made", is_stopped)
+}
+
+/// Whether a database has an auction. It is asked by gunicorn's Python, which need not be the first one on PATH.
+fn look(directory: &Path, database: &str, is_stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
+    let (name, program) = LOOK;
+    fs::write(directory.join(name), program)?;
+    let log = directory.join("look.log");
+    let mut command = Command::new("gunicorn");
+    command.arg("--check-config").arg("--chdir").arg(directory).arg("look");
+    command.env("AUCTION_DATABASE", database).stderr(fs::File::create(&log)?);
+    run(command, &log, "--database cannot be used", is_stopped)
+}
+
+/// Runs a command to its end. If it fails, the reason is the last line of its log.
+fn run(mut command: Command, log: &Path, what: &str, is_stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
+    // Ctrl-C is for `up`.
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).spawn();
+    let mut child = spawned.map_err(|error| {
+        Failure::new(format!("--demo auction: cannot run {}: {error}", command.get_program().display()))
+    })?;
     let status = loop {
-        if let Some(status) = making.try_wait()? {
+        if let Some(status) = child.try_wait()? {
             break status;
         }
         if is_stopped() {
-            end(&mut making);
-            return Err(Failure::new("interrupted while the auction's data was made"));
+            end(&mut child);
+            return Err(Failure::new("interrupted while the auction was prepared"));
         }
         sleep(LOOK_EVERY);
     };
     if status.success() {
         return Ok(());
     }
-    let said = fs::read_to_string(&log).unwrap_or_default();
+    let said = fs::read_to_string(log).unwrap_or_default();
     let said = said.trim_end().lines().next_back().unwrap_or("see above").to_owned();
-    Err(Failure::new(format!("the auction's data cannot be made ({status}): {said}")))
+    Err(Failure::new(format!("{what} ({status}): {said}")))
 }
 
 fn end(child: &mut Child) {
