@@ -375,7 +375,7 @@ pub(crate) struct PartArgs {
     /// Cluster file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Name of the node or edge in the cluster file.
+    /// Its name in the cluster file.
     pub(crate) name: String,
     /// Override `cluster.fabric` (auto, shm, tcp, verbs). All parts of a cluster must use the same value.
     #[arg(long, value_name = "FABRIC")]

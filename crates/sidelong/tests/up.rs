@@ -94,6 +94,7 @@ fn without_a_proxy_the_kernel_sends_the_load_to_nodes() {
         skipped("up --front connect: no eBPF programs here");
         return;
     }
+    assert!(done.err.contains(" on 4 nodes behind ") && !done.err.contains("your connect"), "{}", done.err);
     let summary = done.json();
     assert_eq!((number(&summary, "requests"), number(&summary, "errors")), (2048, 0), "{summary}");
     assert!(number(&summary, "moves") > 0 && number(&summary, "misdirected") == 0, "{summary}");

@@ -623,7 +623,11 @@ fn greeting(cluster: &Cluster, listeners: &[Listener]) -> String {
     });
     let is_yours = |name: &str| listeners.iter().all(|listener| listener.name != name);
     let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
-    let yours = yours.filter_map(|front| Some(format!("your {}", front.leads.as_ref()?.proxy)));
+    // Where there is no proxy, the sites' addresses are listed.
+    let yours = yours
+        .filter_map(|front| front.leads.as_ref())
+        .filter(|leads| leads.proxy != sidelong_config::Proxy::Connect);
+    let yours = yours.map(|leads| format!("your {}", leads.proxy));
     let behind: Vec<_> = listen_at.chain(yours).collect();
     let caches: Vec<_> = cluster.cache.peers.iter().map(|peer| peer.listen.to_string()).collect();
     let caches = if caches.is_empty() { String::new() } else { format!(", caches at {}", caches.join(", ")) };
