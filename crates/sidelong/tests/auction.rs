@@ -14,7 +14,7 @@ use rustix::process::{Signal, geteuid, kill_process};
 use serde_json::Value;
 use support::auction::{Auction, Books, USERS, Visitor, between, demo, interaction, once};
 use support::servers::family;
-use support::{Client, Reply, Running, eventually, skipped};
+use support::{Client, Reply, Running, eventually, get, run, skipped, try_get};
 
 /// The auctions that this machine can run.
 fn auctions() -> impl Iterator<Item = Auction> {
@@ -242,7 +242,7 @@ fn who_leaves_in_mid_form_has_sent_nothing() {
         client.send(format!("POST /items/{item}/purchases HTTP/1.1\r\n{head}\r\n{}", &form[..sent])).unwrap();
         drop(client);
         // The server's one worker answers this when it has done with that.
-        assert_eq!(support::get(auction.cluster.node(0), "auction.test", "/health").status, 200);
+        assert_eq!(get(auction.cluster.node(0), "auction.test", "/health").status, 200);
     }
     assert_eq!(auction.audit(), before);
 }
@@ -585,6 +585,36 @@ fn a_server_that_hangs_is_replaced() {
     });
     assert!(seen > 0);
     assert_eq!(visitor.get("/items/1").status, 200);
+    auction.audit();
+}
+
+#[test]
+fn a_thousand_sessions_that_are_killed_hold_nothing_up() {
+    let Some(auction) = Auction::new(Books::Sqlite) else { return };
+    let cluster = &auction.cluster;
+    let _servers: Vec<_> = (0..3).map(|node| auction.serve_as(node, 2, &[])).collect();
+    let _agents = ["n1", "n2", "n3"].map(|name| cluster.part("node", name));
+    let _edge = cluster.part("edge", "edge1");
+    eventually("the edge has nodes", || {
+        try_get(cluster.edge(0), "auction.test", "/health").is_ok_and(|reply| reply.status == 200)
+    });
+    let url = format!("http://{}", cluster.edge(0));
+    let walk =
+        ["load", "--walk", "auction", "--host", "auction.test", "--sessions", "1000", "--think", "0.1"];
+    let walk = Running::start(walk.into_iter().chain([&*url]));
+    let walking = |line: &str| {
+        let (before, _) = line.split_once(" sessions  ")?;
+        before.split_whitespace().last()?.parse::<u32>().ok()
+    };
+    eventually("a thousand walk, but for those that just begin", || {
+        walk.err().lines().filter_map(walking).max() > Some(900)
+    });
+    walk.kill();
+    let config = cluster.config().to_str().unwrap().to_owned();
+    for site in ["api", "auction"] {
+        eventually("n2 moves", || run(["move", "n2", site, "--config", &config]).code == Some(0));
+    }
+    assert_eq!(get(cluster.edge(0), "auction.test", "/items/1").status, 200);
     auction.audit();
 }
 
