@@ -432,13 +432,18 @@ fn connections_go_on_without_the_front_and_the_next_one_knows_them() {
     let Some(mut led) = Led::echoing(|_| ()) else { return };
     let (kept, name) = connect(led.cluster.at(ALPHA));
     assert_eq!(name, "n1");
+    let both = |kept: &[(BufReader<TcpStream>, String)]| {
+        NAMES[1..].iter().all(|node| kept.iter().any(|(_, name)| name == node))
+    };
+    led.front.signal(Signal::STOP);
+    std::thread::sleep(2 * led.cluster.file.load.stale);
+    assert!(both(&(0..20).map(|_| connect(led.cluster.at(BETA))).collect::<Vec<_>>()), "it hangs");
     led.front.signal(Signal::KILL);
     eventually("it has ended", || !led.front.is_running());
-    std::thread::sleep(2 * led.cluster.file.load.stale);
     let refused = led.by_hand(&["front", "check", "front1"]).refused();
     assert!(refused.contains("front front1 does not run, or hangs"), "{refused}");
     let without: Vec<_> = (0..20).map(|_| connect(led.cluster.at(BETA))).collect();
-    assert!(NAMES[1..].iter().all(|node| without.iter().any(|(_, name)| name == node)));
+    assert!(both(&without), "it is gone");
 
     led.front = led.cluster.part("front", "front1");
     eventually("the front is back", || led.by_hand(&["front", "check", "front1"]).code == Some(0));

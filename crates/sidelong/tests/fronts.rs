@@ -46,22 +46,22 @@ macro_rules! conformance {
 conformance! {
     nginx Nginx {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
         a_server_that_is_taken_out_gets_no_requests
     }
     httpd Httpd {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
         a_server_that_is_taken_out_gets_no_requests
     }
     envoy Envoy {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
         a_server_that_is_taken_out_gets_no_requests
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
     }
     haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die }
 }
@@ -155,13 +155,20 @@ impl Led {
 
     /// Kills the processes that send requests.
     fn kill_workers(&mut self) {
-        let processes = family(self.proxy.as_ref().unwrap());
-        if self.kind.is_single() {
-            self.proxy.take().unwrap().kill();
-            self.proxy = Some(self.start_proxy());
-            return;
+        match self.kind.is_single() {
+            true => self.kill_all(),
+            false => kill_children(self.proxy.as_ref().unwrap()),
         }
-        processes.into_iter().skip(1).for_each(|worker| _ = kill_process(worker, Signal::KILL));
+    }
+
+    /// Kills all processes of the proxy, and starts it again.
+    fn kill_all(&mut self) {
+        let proxy = self.proxy.take().unwrap();
+        // Before their parent, which would start others.
+        kill_process(proxy.pid(), Signal::STOP).unwrap();
+        kill_children(&proxy);
+        proxy.kill();
+        self.proxy = Some(self.start_proxy());
     }
 
     /// Makes the proxy read its configuration again. Its old processes end when they have no requests any more.
@@ -209,6 +216,11 @@ impl Led {
         assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
         drop(self.servers);
     }
+}
+
+/// Kills the children of a proxy's first process.
+fn kill_children(proxy: &Running) {
+    family(proxy).into_iter().skip(1).for_each(|worker| _ = kill_process(worker, Signal::KILL));
 }
 
 /// Nodes move by hand alone.
@@ -344,13 +356,14 @@ fn it_outlives_its_front(kind: Kind) {
     led.end();
 }
 
-/// A worker that dies has no requests any more, and keeps no node from moving.
+/// A worker that dies, and a proxy, has no requests any more, and keeps no node from moving.
 fn a_worker_may_die(kind: Kind) {
     let Some(mut led) = Led::start(kind, by_hand) else { return };
     let config = led.config();
     let load = led.ask("beta.test", 8);
-    for to in ["alpha", "beta", "alpha"] {
-        led.kill_workers();
+    let kill: [fn(&mut Led); 3] = [Led::kill_workers, Led::kill_all, Led::kill_workers];
+    for (to, kill) in ["alpha", "beta", "alpha"].into_iter().zip(kill) {
+        kill(&mut led);
         eventually("n2 moves", || run(["move", "n2", to, "--config", &config]).code == Some(0));
     }
     drop(load);
@@ -414,6 +427,27 @@ fn files_of_another_version_are_none(kind: Kind) {
     versions(LAYOUT_VERSION);
     kill_process(front, Signal::CONT).unwrap();
     led.proxy = Some(proxy);
+    led.await_serving();
+    eventually("the proxy asks the front", || {
+        try_get(led.address(), "beta.test", "/0").unwrap();
+        run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
+    });
+    led.end();
+}
+
+/// A proxy that is started before its front answers, and is led once the front is there.
+fn it_may_be_started_before_its_front(kind: Kind) {
+    let Some(mut led) = Led::start(kind, by_hand) else { return };
+    led.proxy.take().unwrap().end();
+    let front = led.front();
+    kill_process(front, Signal::STOP).unwrap();
+    let files = ["choice", "workers"].map(|region| led.region(region));
+    let away = |file: &Path| file.with_extension("away");
+    files.iter().for_each(|file| std::fs::rename(file, away(file)).unwrap());
+    led.proxy = Some(led.start_proxy());
+    eventually("it answers", || try_get(led.address(), "beta.test", "/0").is_ok());
+    files.iter().for_each(|file| std::fs::rename(away(file), file).unwrap());
+    kill_process(front, Signal::CONT).unwrap();
     led.await_serving();
     eventually("the proxy asks the front", || {
         try_get(led.address(), "beta.test", "/0").unwrap();

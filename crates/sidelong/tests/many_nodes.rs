@@ -1,8 +1,10 @@
-//! A thousand nodes and 64 workers: nginx chooses among them by memory that the test writes, as no machine runs so many agents.
+//! A thousand nodes, and as many workers as each proxy has, up to 64: they choose by memory that the test writes, as no machine runs so
+//! many agents.
 
 mod support;
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +16,7 @@ use sidelong_layout::{
 use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::Verdict;
 use support::httpd::readable;
-use support::proxies::{Kind, module, proxy};
+use support::proxies::{EnvoysMemory, Kind, module, proxy};
 use support::{Cluster, Running, eventually, get, try_get};
 
 const NODES: usize = 1_000;
@@ -24,25 +26,56 @@ const REQUESTS: usize = 500;
 
 #[test]
 fn sixty_four_workers_of_nginx_count_at_a_thousand_nodes() {
+    // By the kernel's hash each worker gets its share of connections.
+    let many = [("worker_processes 2;", "worker_processes 64;"), (":8080;", ":8080 reuseport;")];
+    count_at_a_thousand_nodes(Kind::Nginx, "proxy.conf", &many, WORKERS..=WORKERS);
+}
+
+/// The kernel says which of them get connections.
+#[test]
+fn workers_of_httpd_count_at_a_thousand_nodes() {
+    let many = "StartServers 64\nServerLimit 64\nMaxRequestWorkers 64\nMinSpareThreads 64\nMaxSpareThreads 64\nThreadsPerChild 1";
+    let many = [("StartServers 2\nThreadsPerChild 25", many)];
+    count_at_a_thousand_nodes(Kind::Httpd, "proxy.conf", &many, 2..=WORKERS);
+}
+
+/// All its threads count as one worker.
+#[test]
+fn an_envoy_counts_at_a_thousand_nodes() {
+    count_at_a_thousand_nodes(Kind::Envoy, "proxy.yaml", &[], 1..=1);
+}
+
+/// All its threads count as one worker.
+#[test]
+fn a_haproxy_counts_at_a_thousand_nodes() {
+    let one_site = [("    use_backend beta if { hdr(host) beta.test }\n", "")];
+    count_at_a_thousand_nodes(Kind::HaproxyByChoice, "proxy.cfg", &one_site, 1..=1);
+}
+
+/// Each request is answered and counted, by that `number` of workers. Words of the proxy's configuration, which is this file, are replaced first.
+fn count_at_a_thousand_nodes(kind: Kind, file: &str, words: &[(&str, &str)], number: RangeInclusive<usize>) {
     let mut cluster = Cluster::new(&[("alpha", NODES)]).foreign();
     cluster.file.edges.clear();
-    cluster.file.fronts.push(Kind::Nginx.front(&cluster, "web1"));
-    let Some(module) = module(&cluster, Kind::Nginx) else { return };
+    cluster.file.fronts.push(kind.front(&cluster, "web1"));
+    let Some(module) = module(&cluster, kind) else { return };
     let _servers = servers(&cluster);
     let workers = offer(&cluster);
 
-    let command = proxy(&cluster, Kind::Nginx, cluster.at(8080), &module);
-    let file = cluster.path("proxy/proxy.conf");
-    // By the kernel's hash each worker gets its share of connections.
-    let text = std::fs::read_to_string(&file).unwrap();
-    let text = text.replace("worker_processes 2;", &format!("worker_processes {WORKERS};"));
-    std::fs::write(&file, text.replace(":8080;", ":8080 reuseport;")).unwrap();
-    let nginx = Running::start_command(command);
-    eventually("nginx answers", || {
+    let command = proxy(&cluster, kind, cluster.at(8080), &module);
+    let _memory = EnvoysMemory::of(&cluster);
+    let file = cluster.path("proxy").join(file);
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    for (one, other) in words {
+        assert!(text.contains(one), "{text}");
+        text = text.replace(one, other);
+    }
+    std::fs::write(&file, text).unwrap();
+    let proxy = Running::start_command(command);
+    eventually("the proxy answers", || {
         try_get(cluster.at(8080), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
     });
 
-    let before = Counted::at(&workers);
+    let before = Counted::at(&workers, kind);
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -50,37 +83,44 @@ fn sixty_four_workers_of_nginx_count_at_a_thousand_nodes() {
             });
         }
     });
-    eventually("no request is counted any more", || Counted::at(&workers).in_flight == 0);
-    let counted = Counted::at(&workers);
-    assert_eq!(counted.answers - before.answers, (CLIENTS * REQUESTS) as u64);
-    assert_eq!(counted.workers, WORKERS, "each worker has a slot");
-    assert!(counted.nodes > NODES / 2, "{} nodes have answered", counted.nodes);
-    nginx.end();
+    eventually("no request is counted any more", || Counted::at(&workers, kind).in_flight == 0);
+    let counted = Counted::at(&workers, kind);
+    assert_eq!(counted.requests - before.requests, (CLIENTS * REQUESTS) as u64);
+    assert!(
+        number.contains(&counted.workers),
+        "each worker has a slot: {} have, of {number:?}",
+        counted.workers
+    );
+    assert!(counted.nodes > NODES / 2, "{} nodes have got requests", counted.nodes);
+    proxy.end();
 }
 
 /// What the workers have counted.
 struct Counted {
     workers: usize,
     in_flight: u64,
-    answers: u64,
-    /// Nodes that have answered.
+    /// Answers; with HAProxy, which counts these itself, requests that were sent.
+    requests: u64,
+    /// Nodes that have got any.
     nodes: usize,
 }
 
 impl Counted {
-    fn at(workers: &Region) -> Self {
+    fn at(workers: &Region, kind: Kind) -> Self {
         let map = WorkersMap { nodes: NODES };
-        let mut counted = Counted { workers: 0, in_flight: 0, answers: 0, nodes: 0 };
         let held: Vec<_> =
             (0..SLOTS).filter(|slot| Worker::decode(workers.load(map.owner(*slot))).is_some()).collect();
-        counted.workers = held.len();
+        let mut counted = Counted { workers: held.len(), in_flight: 0, requests: 0, nodes: 0 };
         for node in (0..NODES).map(NodeId::new) {
             let sum =
                 |of: &dyn Fn(usize) -> usize| held.iter().map(|slot| workers.load(of(*slot))).sum::<u64>();
+            let requests = match kind.is_haproxy() {
+                true => workers.load(map.sent(node)),
+                false => sum(&|slot| map.answers(slot, node)),
+            };
             counted.in_flight += sum(&|slot| map.in_flight(slot, node)) + workers.load(map.uncounted(node));
-            let answers = sum(&|slot| map.answers(slot, node));
-            counted.answers += answers;
-            counted.nodes += usize::from(answers > 0);
+            counted.requests += requests;
+            counted.nodes += usize::from(requests > 0);
         }
         counted
     }
