@@ -41,6 +41,7 @@ const SHOWN: &[(&str, How)] = &[
     ("make -C fronts", By(&["crates/sidelong/tests/httpd.rs", "crates/sidelong/tests/fronts.rs"])),
     ("psql", NotOurs),
     ("python3 -c", NotOurs),
+    ("python3 demo/auction make-data", By(&["crates/sidelong/tests/auction.rs"])),
     ("sidelong cache", By(&["crates/sidelong/tests/cache.rs"])),
     ("sidelong cache --help", RUN),
     ("sidelong config check", Run { after: "sidelong config demo > cluster.toml" }),
