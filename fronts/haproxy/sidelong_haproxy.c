@@ -126,8 +126,12 @@ static int pool_answered(lua_State *lua)
     struct pool *its = luaL_checkudata(lua, 1, POOL);
     lua_Integer place = luaL_checkinteger(lua, 2);
 
-    if (its->of && place > 0 && (size_t)place <= its->count && its->servers[place - 1].node >= 0
-        && sidelong_generation(its->front) == its->generation)
+    if (place <= 0 || (size_t)place > its->count || sidelong_generation(its->front) != its->generation)
+        return 0;
+    /* Since the servers were set, none may have been chosen. */
+    if (!its->of && !find_nodes(its, its->generation))
+        return 0;
+    if (its->servers[place - 1].node >= 0)
         sidelong_handed_back(its->front, (unsigned)its->servers[place - 1].node);
     return 0;
 }

@@ -4,7 +4,9 @@
 mod support;
 
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
 use std::ops::RangeInclusive;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
@@ -75,7 +77,8 @@ fn count_at_a_thousand_nodes(kind: Kind, file: &str, words: &[(&str, &str)], num
         try_get(cluster.at(8080), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
     });
 
-    let before = Counted::at(&workers, kind);
+    let counted = || Counted::at(&cluster, &workers, kind);
+    let before: u64 = counted().answers.iter().sum();
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -83,15 +86,16 @@ fn count_at_a_thousand_nodes(kind: Kind, file: &str, words: &[(&str, &str)], num
             });
         }
     });
-    eventually("no request is counted any more", || Counted::at(&workers, kind).in_flight == 0);
-    let counted = Counted::at(&workers, kind);
-    assert_eq!(counted.requests - before.requests, (CLIENTS * REQUESTS) as u64);
+    eventually("no request is counted any more", || counted().in_flight == 0);
+    let counted = counted();
+    assert_eq!(counted.answers.iter().sum::<u64>() - before, (CLIENTS * REQUESTS) as u64);
     assert!(
         number.contains(&counted.workers),
         "each worker has a slot: {} have, of {number:?}",
         counted.workers
     );
-    assert!(counted.nodes > NODES / 2, "{} nodes have got requests", counted.nodes);
+    let nodes = counted.answers.iter().filter(|answers| **answers > 0).count();
+    assert!(nodes > NODES / 2, "{nodes} nodes have answered");
     proxy.end();
 }
 
@@ -99,31 +103,41 @@ fn count_at_a_thousand_nodes(kind: Kind, file: &str, words: &[(&str, &str)], num
 struct Counted {
     workers: usize,
     in_flight: u64,
-    /// Answers; with HAProxy, which counts these itself, requests that were sent.
-    requests: u64,
-    /// Nodes that have got any.
-    nodes: usize,
+    /// By node, the requests that it has answered.
+    answers: Vec<u64>,
 }
 
 impl Counted {
-    fn at(workers: &Region, kind: Kind) -> Self {
+    fn at(cluster: &Cluster, workers: &Region, kind: Kind) -> Self {
         let map = WorkersMap { nodes: NODES };
         let held: Vec<_> =
             (0..SLOTS).filter(|slot| Worker::decode(workers.load(map.owner(*slot))).is_some()).collect();
-        let mut counted = Counted { workers: held.len(), in_flight: 0, requests: 0, nodes: 0 };
-        for node in (0..NODES).map(NodeId::new) {
-            let sum =
-                |of: &dyn Fn(usize) -> usize| held.iter().map(|slot| workers.load(of(*slot))).sum::<u64>();
-            let requests = match kind.is_haproxy() {
-                true => workers.load(map.sent(node)),
-                false => sum(&|slot| map.answers(slot, node)),
-            };
-            counted.in_flight += sum(&|slot| map.in_flight(slot, node)) + workers.load(map.uncounted(node));
-            counted.requests += requests;
-            counted.nodes += usize::from(requests > 0);
-        }
-        counted
+        let sum = |of: &dyn Fn(usize) -> usize| held.iter().map(|slot| workers.load(of(*slot))).sum::<u64>();
+        let nodes = || (0..NODES).map(NodeId::new);
+        // A HAProxy counts its requests in memory until they are answered, and the answers by itself.
+        let (in_flight, answers) = match kind.is_haproxy() {
+            true => {
+                let sent = nodes().map(|node| workers.load(map.sent(node)));
+                (sent.fold(0, u64::wrapping_add), answered_by_haproxy(cluster))
+            }
+            false => {
+                let in_flight = nodes()
+                    .map(|node| sum(&|slot| map.in_flight(slot, node)) + workers.load(map.uncounted(node)));
+                (in_flight.sum(), nodes().map(|node| sum(&|slot| map.answers(slot, node))).collect())
+            }
+        };
+        Counted { workers: held.len(), in_flight, answers }
     }
+}
+
+/// By server, its sessions as HAProxy tells them on its socket.
+fn answered_by_haproxy(cluster: &Cluster) -> Vec<u64> {
+    let mut socket = UnixStream::connect(cluster.path("admin.sock")).unwrap();
+    socket.write_all(b"show stat\n").unwrap();
+    let mut listed = String::new();
+    socket.read_to_string(&mut listed).unwrap();
+    let servers = listed.lines().filter(|line| line.starts_with("alpha,n"));
+    servers.map(|line| line.split(',').nth(7).unwrap().parse().unwrap()).collect()
 }
 
 /// Offers a front's two regions, and says for ever that all nodes serve the site and are idle. Returns that of the workers.
