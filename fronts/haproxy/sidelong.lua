@@ -69,7 +69,7 @@ core.register_converters("sidelong", function(name, site)
     return chosen or ""
 end)
 
--- An answer has begun. Its end only a filter sees, which costs as much as the request. It counts until the front looks again.
+-- Once its answer begins, a request no longer counts. Only a filter sees the end of an answer, and costs as much as the request.
 core.register_converters("sidelong_answered", function(server, name)
     local backend = backends[name]
     local place = backend and backend.places[server]

@@ -185,7 +185,7 @@ void sidelong_ended(sidelong_request *request);
 /* In place of all these, for a proxy that counts the request by itself from now on: here it only counts as sent. */
 void sidelong_handed_over(sidelong_request *request);
 
-/* Such a request has left `node`, or nearly so. Until the front counts again, the node has one less. */
+/* A request that was handed over has left `node`, or its answer has begun: it no longer counts as sent. */
 void sidelong_handed_back(sidelong_front *front, unsigned node);
 
 /* Whether `client` is admitted to the site now, as sidelong_decide. `front` may be NULL. */

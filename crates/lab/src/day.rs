@@ -235,7 +235,7 @@ fn capacity(bench: &Bench<'_>, name: &str) -> Result<[f64; 3]> {
     let file = cluster_file(&bench.ground, Configuration::Rigid, too_much.collect());
     let (_, requests) = up(bench, name, "what a node can serve", &file, CAPACITY_TIME)?;
     let ended = |request: &Request| request.due_s + request.response_ms / 1e3;
-    let per_node = [0, 1, 2].map(|site| {
+    let per_node = std::array::from_fn(|site| {
         let [_, from, end] = CAPACITY_TURNS[site];
         let window = from as f64..end as f64;
         let served = requests.iter().filter(|request| {
