@@ -24,6 +24,7 @@
 //! [`Initiator`]: crate::Initiator
 //! [`Initiator::run`]: crate::Initiator::run
 
+mod keys;
 mod world;
 
 use std::collections::VecDeque;
@@ -31,6 +32,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+pub use keys::Keys;
 use world::{Face, Others, Place, World};
 
 use crate::batch::{Kind, Request};

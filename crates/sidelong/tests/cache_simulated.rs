@@ -13,8 +13,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
 use sidelong_cache::{Cache, Counters, Host, Row, Rows, Session, Settings, World};
-use sidelong_fabric::sim::{Faults, Network, SimHost};
-use sidelong_fabric::{Access, Directory, Error, Key, RegionSpec};
+use sidelong_fabric::sim::{Faults, Keys, Network, SimHost};
+use sidelong_fabric::{Access, Directory, RegionSpec};
 use sidelong_layout::{CacheMap, RegionKind};
 use sidelong_policy::cache::store::Eviction;
 use support::histories::{Event, Op, Verdict, judge};
@@ -24,22 +24,6 @@ const MEMORY_BYTES: usize = 8 << 20;
 const KEYS: u64 = 6;
 /// Commands that are begun while nothing else is; others are begun while their reads are under way.
 const COMMANDS: usize = 400;
-
-/// Where the caches' memory is found.
-#[derive(Default)]
-struct Found(Mutex<BTreeMap<String, Key>>);
-
-impl Directory for Found {
-    fn publish(&self, key: &Key) -> Result<(), Error> {
-        self.0.lock().unwrap().insert(key.name.clone(), key.clone());
-        Ok(())
-    }
-
-    fn find(&self, name: &str, _: RegionKind, _: usize, _: Access) -> Result<Key, Error> {
-        let found = self.0.lock().unwrap().get(name).cloned();
-        found.ok_or_else(|| Error::NoKey { name: name.to_owned(), place: "the test".to_owned() })
-    }
-}
 
 /// One of the caches. It does one thing at a time, as its thread does.
 struct Member {
@@ -79,7 +63,7 @@ impl Member {
 struct Cluster {
     network: Network,
     hosts: Vec<SimHost>,
-    found: Arc<Found>,
+    keys: Arc<Keys>,
     /// `None` while one is dead.
     members: Vec<Mutex<Option<Member>>>,
     random: Mutex<Pcg64Mcg>,
@@ -97,7 +81,7 @@ impl Cluster {
         let cluster = Cluster {
             hosts: (0..CACHES).map(|me| network.host(&format!("m{me}"))).collect(),
             network,
-            found: Arc::default(),
+            keys: Arc::default(),
             members: (0..CACHES).map(|_| Mutex::default()).collect(),
             random: Mutex::new(Pcg64Mcg::seed_from_u64(seed)),
             clock: AtomicU64::new(1),
@@ -140,8 +124,8 @@ impl Cluster {
             seed: [self.now(), 7],
         };
         let region = sidelong_fabric::Host::Sim(self.hosts[me].clone()).offer_owned(&spec).unwrap();
-        self.found.publish(region.key().unwrap()).unwrap();
-        let directory: Arc<dyn Directory> = Arc::clone(&self.found) as _;
+        self.keys.publish(region.key().unwrap()).unwrap();
+        let directory: Arc<dyn Directory> = Arc::clone(&self.keys) as _;
         Member {
             cache: Cache::offered(settings, region, map, now_ns()),
             neighbours: Neighbours::new(me, &peers, Some(directory), 0),

@@ -3,14 +3,13 @@
 //! Live means: objects lie as bytes in regions of `fabric`'s simulated network, are read there one-sidedly, and messages are sent
 //! as bytes. One request is under way at a time, so that both make the same steps in the same order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use sidelong_cache::cooperative::{Event, Map, Node};
-use sidelong_fabric::sim::{Faults, Network};
-use sidelong_fabric::{Access, Directory, Error, Host, Key};
-use sidelong_layout::RegionKind;
+use sidelong_fabric::Host;
+use sidelong_fabric::sim::{Faults, Keys, Network};
 use sidelong_policy::cache::peer::Counters;
 use sidelong_policy::cache::protocol::Protocol;
 use sidelong_policy::cache::store::Eviction;
@@ -43,21 +42,6 @@ fn setup(protocol: Protocol, eviction: Eviction) -> Setup {
     Setup { arrivals, ..point.setup(requests).unwrap() }
 }
 
-/// The keys of regions that have no other way to be found.
-#[derive(Default)]
-struct Known(Mutex<BTreeMap<String, Key>>);
-
-impl Directory for Known {
-    fn publish(&self, key: &Key) -> Result<(), Error> {
-        self.0.lock().unwrap().insert(key.name.clone(), key.clone());
-        Ok(())
-    }
-
-    fn find(&self, name: &str, _: RegionKind, _: usize, _: Access) -> Result<Key, Error> {
-        Ok(self.0.lock().unwrap()[name].clone())
-    }
-}
-
 /// Bytes that no other object has.
 fn bytes_of(key: u64, requests: &Requests) -> Arc<[u8]> {
     let mut number = key + 1;
@@ -71,7 +55,7 @@ fn bytes_of(key: u64, requests: &Requests) -> Arc<[u8]> {
 /// Plays all requests live. Returns what each node has counted, and how many requests its memory has answered at once.
 fn live(setup: &Setup) -> (Vec<Counters>, u64) {
     let network = Network::new(1, Faults::default());
-    let directory = Known::default();
+    let directory = Keys::default();
     let requests = &setup.requests;
     let outgoing = setup.cache.outgoing.bytes_max as usize;
     let map = Map::new(requests.objects(), outgoing);

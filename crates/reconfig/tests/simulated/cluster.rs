@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sidelong_fabric::sim::{Network, SimHost};
+use sidelong_fabric::sim::{self, Network, SimHost};
 use sidelong_fabric::{Access, Directory, Error, Host, Key, Region, RegionSpec};
 use sidelong_layout::{
     Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership, RegionKind, SiteId,
@@ -56,14 +56,14 @@ pub(crate) fn edge_names() -> Vec<String> {
 /// with it: that its process is gone is evident.
 #[derive(Default)]
 pub(crate) struct Keys {
-    published: Mutex<BTreeMap<String, Key>>,
+    published: sim::Keys,
     /// How often each was looked for.
     finds: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Keys {
     pub(crate) fn withdraw(&self, name: &str) {
-        self.published.lock().unwrap().remove(name);
+        self.published.withdraw(name);
     }
 
     pub(crate) fn finds(&self, name: &str) -> usize {
@@ -73,14 +73,12 @@ impl Keys {
 
 impl Directory for Keys {
     fn publish(&self, key: &Key) -> Result<(), Error> {
-        self.published.lock().unwrap().insert(key.name.clone(), key.clone());
-        Ok(())
+        self.published.publish(key)
     }
 
-    fn find(&self, name: &str, _: RegionKind, _: usize, _: Access) -> Result<Key, Error> {
+    fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error> {
         *self.finds.lock().unwrap().entry(name.to_owned()).or_default() += 1;
-        let found = self.published.lock().unwrap().get(name).cloned();
-        found.ok_or_else(|| Error::NoKey { name: name.to_owned(), place: "the map".to_owned() })
+        self.published.find(name, kind, len, access)
     }
 }
 
