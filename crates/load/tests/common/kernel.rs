@@ -90,8 +90,9 @@ impl Other {
             Scope::Cgroup(path) => path.to_str().unwrap(),
             _ => "",
         };
+        // With one test thread the harness does not wake after a minute to say that the test still runs.
         let mut child = command
-            .args(["--exact", "kernel_process", "--nocapture"])
+            .args(["--exact", "kernel_process", "--nocapture", "--test-threads=1"])
             .env(ROLE, format!("{incarnation} {} {group}", directory.display()))
             .stdout(Stdio::piped())
             .spawn()
