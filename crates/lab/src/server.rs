@@ -1,8 +1,11 @@
-//! Processes that serve HTTP: starts them and waits until they answer.
+//! Processes that serve: starts them and waits until they answer.
 
-use std::io::{Read, Write};
+use std::fmt::Debug;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,11 +23,31 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Time between two probes.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A process that serves HTTP.
-pub(crate) struct Server {
+/// Where a process listens.
+pub(crate) trait Address: Debug {
+    fn connect(&self) -> io::Result<OwnedFd>;
+}
+
+impl Address for SocketAddr {
+    fn connect(&self) -> io::Result<OwnedFd> {
+        let stream = TcpStream::connect_timeout(self, ANSWER_MAX)?;
+        stream.set_nodelay(true)?;
+        Ok(stream.into())
+    }
+}
+
+/// A Unix socket.
+impl Address for PathBuf {
+    fn connect(&self) -> io::Result<OwnedFd> {
+        UnixStream::connect(self).map(OwnedFd::from)
+    }
+}
+
+/// A process that serves.
+pub(crate) struct Server<A = SocketAddr> {
     pub(crate) name: String,
     pub(crate) process: Process,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: A,
     log: PathBuf,
 }
 
@@ -37,39 +60,41 @@ impl Server {
         address: SocketAddr,
         [host, path]: [&str; 2],
     ) -> Result<Server> {
-        Server::start_until(bench, name, command, address, || answers(address, host, path))
+        Server::start_until(bench, name, command, address, |address| answers(*address, host, path))
     }
+}
 
+impl<A: Address> Server<A> {
     /// Starts it, and waits until it accepts connections. It may speak TLS, or reject everything.
     pub(crate) fn start_listening(
         bench: &Bench<'_>,
         name: &str,
         command: Command,
-        address: SocketAddr,
-    ) -> Result<Server> {
-        let accepts = || TcpStream::connect_timeout(&address, ANSWER_MAX).is_ok();
-        Server::start_until(bench, name, command, address, accepts)
+        address: A,
+    ) -> Result<Self> {
+        Server::start_until(bench, name, command, address, |address| address.connect().is_ok())
     }
 
     fn start_until(
         bench: &Bench<'_>,
         name: &str,
         command: Command,
-        address: SocketAddr,
-        is_ready: impl Fn() -> bool,
-    ) -> Result<Server> {
+        address: A,
+        is_ready: impl Fn(&A) -> bool,
+    ) -> Result<Self> {
         let output = |extension: &str| bench.path(&format!("runs/{name}.{extension}"));
         let log = output("log");
         let process = Process::start(command, &output("out"), &log)?;
         let mut server = Server { name: name.to_owned(), process, address, log };
         let deadline = Instant::now() + READY_MAX;
-        while !is_ready() {
+        while !is_ready(&server.address) {
             bench.go_on()?;
             if let Some(status) = server.process.status()? {
                 return Err(server.failed(format!("ended with {status}")));
             }
             if Instant::now() > deadline {
-                return Err(server.failed(format!("no answer at {address} in {} s", READY_MAX.as_secs())));
+                let (at, most) = (&server.address, READY_MAX.as_secs());
+                return Err(server.failed(format!("no answer at {at:?} in {most} s")));
             }
             std::thread::sleep(POLL);
         }
@@ -91,6 +116,10 @@ impl RunFiles {
         let run = RunDirectory::at(path);
         run.remove();
         RunFiles(run)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -122,7 +151,7 @@ fn answers(address: SocketAddr, host: &str, path: &str) -> bool {
         write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
         let mut status = [0; 12];
         stream.read_exact(&mut status)?;
-        std::io::Result::Ok(status)
+        io::Result::Ok(status)
     };
     ask().is_ok_and(|status| &status == b"HTTP/1.1 200")
 }

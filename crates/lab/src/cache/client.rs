@@ -1,8 +1,12 @@
 //! A client of a cache, over one connection, in memcached's text protocol.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::server::Address;
 
 /// The longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -47,17 +51,18 @@ pub(super) struct Asked {
 }
 
 pub(super) struct Client {
-    stream: TcpStream,
+    /// A socket of any kind.
+    stream: File,
     answer: Vec<u8>,
 }
 
 impl Client {
-    pub(super) fn connect(address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
-        stream.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Client { stream, answer: Vec::new() })
+    pub(super) fn connect(address: &impl Address) -> io::Result<Client> {
+        let stream = address.connect()?;
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&stream, timeout, Some(ANSWER_MAX))?;
+        }
+        Ok(Client { stream: stream.into(), answer: Vec::new() })
     }
 
     /// Stores all items.
@@ -217,7 +222,7 @@ mod tests {
     /// A client of a server that answers each request with the next of `answers`.
     fn client_of<const N: usize>(answers: [&'static str; N]) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = Client::connect(listener.local_addr().unwrap()).unwrap();
+        let client = Client::connect(&listener.local_addr().unwrap()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         std::thread::spawn(move || {
             for answer in answers {

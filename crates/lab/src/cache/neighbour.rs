@@ -97,10 +97,22 @@ enum Way {
     Memcached,
     /// It is there, and nutcracker is asked.
     Nutcracker,
+    /// It is in a cache that belongs to no cluster, at a Unix socket.
+    Unix,
+    /// It is in memcached at a Unix socket.
+    MemcachedUnix,
 }
 
 impl Way {
-    const ALL: [Way; 5] = [Way::Own, Way::Neighbour, Way::Stopped, Way::Memcached, Way::Nutcracker];
+    const ALL: [Way; 7] = [
+        Way::Own,
+        Way::Neighbour,
+        Way::Stopped,
+        Way::Memcached,
+        Way::Nutcracker,
+        Way::Unix,
+        Way::MemcachedUnix,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -109,6 +121,8 @@ impl Way {
             Way::Stopped => "neighbour's, home stopped",
             Way::Memcached => "memcached",
             Way::Nutcracker => "memcached through nutcracker",
+            Way::Unix => "own item, Unix socket",
+            Way::MemcachedUnix => "memcached, Unix socket",
         }
     }
 
@@ -119,6 +133,8 @@ impl Way {
             Way::Stopped => Style::THIRD,
             Way::Memcached => Style::BASELINE,
             Way::Nutcracker => Style::FOURTH,
+            Way::Unix => Style::series(5),
+            Way::MemcachedUnix => Style::series(6),
         }
     }
 }
@@ -316,6 +332,8 @@ fn checks(rows: &[Row]) -> Vec<Check> {
             compare(case, P50, [Way::Neighbour, Way::Nutcracker], 0.7),
             compare(case, P50, [Way::Own, Way::Memcached], 1.05),
             compare(case, P99, [Way::Own, Way::Memcached], 1.1),
+            compare(case, P50, [Way::Unix, Way::MemcachedUnix], 1.05),
+            compare(case, P99, [Way::Unix, Way::MemcachedUnix], 1.1),
             Check::at_most(home, 10.0, home_ms(rows, case)),
             Check::at_most(stopped, 0.0, row(Way::Stopped).map(|row| row.misses as f64)),
         ]
@@ -359,6 +377,8 @@ mod tests {
                 (Operation::Set, Way::Own) => (20.0, 80.0),
                 (Operation::Set, _) => (44.0, 80.0),
                 (_, Way::Own) => (20.0, 44.0),
+                (_, Way::Unix) => (10.5, 22.0),
+                (_, Way::MemcachedUnix) => (10.0, 20.0),
                 (_, Way::Neighbour | Way::Stopped) => (23.0, 50.0),
                 (_, Way::Memcached) => (20.0, 40.0),
                 (_, Way::Nutcracker) => (40.0, 90.0),
@@ -366,7 +386,7 @@ mod tests {
             let behind_cpu_us = match way {
                 Way::Own => Some(0.001),
                 Way::Neighbour => Some(0.011),
-                Way::Stopped | Way::Memcached => None,
+                Way::Stopped | Way::Memcached | Way::Unix | Way::MemcachedUnix => None,
                 Way::Nutcracker => Some(9.0),
             };
             let requests_per_s = 1e6 / p50_us;
@@ -379,7 +399,7 @@ mod tests {
     #[test]
     fn each_way_is_judged_beside_another() {
         let verdicts = |rows: &[Row]| checks(rows).iter().map(Check::verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&rows()), ["met"; 13]);
+        assert_eq!(verdicts(&rows()), ["met"; 17]);
         let changed = |case: Case, way: Way, change: fn(&mut Row)| {
             let mut rows = rows();
             change(rows.iter_mut().find(|row| row.case == case && row.way == way).unwrap());
@@ -388,12 +408,14 @@ mod tests {
         };
         let [small, large] = Case::GETS;
         assert_eq!(changed(small, Way::Neighbour, |row| row.p50_us = 23.5), [0]);
-        assert_eq!(changed(large, Way::Nutcracker, |row| row.p50_us = 30.0), [7]);
+        assert_eq!(changed(small, Way::Unix, |row| row.p50_us = 10.6), [4]);
+        assert_eq!(changed(small, Way::MemcachedUnix, |row| row.p99_us = 19.0), [5]);
+        assert_eq!(changed(large, Way::Nutcracker, |row| row.p50_us = 30.0), [9]);
         assert_eq!(changed(small, Way::Memcached, |row| row.p50_us = 19.0), [2]);
         assert_eq!(changed(small, Way::Own, |row| row.p99_us = 45.0), [3]);
-        assert_eq!(changed(large, Way::Neighbour, |row| row.behind_cpu_us = Some(0.0112)), [10]);
-        assert_eq!(changed(large, Way::Stopped, |row| row.misses = 1), [11]);
-        assert_eq!(changed(Case::SET, Way::Neighbour, |row| row.p50_us = 45.0), [12]);
+        assert_eq!(changed(large, Way::Neighbour, |row| row.behind_cpu_us = Some(0.0112)), [14]);
+        assert_eq!(changed(large, Way::Stopped, |row| row.misses = 1), [15]);
+        assert_eq!(changed(Case::SET, Way::Neighbour, |row| row.p50_us = 45.0), [16]);
 
         let mut without = rows();
         without.retain(|row| row.way != Way::Nutcracker);
@@ -446,6 +468,6 @@ mod tests {
             let row = rows().into_iter().find(|row| row.way == way).unwrap();
             study.bounds(&Row { misses: 1, ..row }).iter().filter(|bound| bound.broken().is_some()).count()
         };
-        assert_eq!(Way::ALL.map(missed), [1, 1, 0, 1, 1]);
+        assert_eq!(Way::ALL.map(missed), [1, 1, 0, 1, 1, 1, 1]);
     }
 }

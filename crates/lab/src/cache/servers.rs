@@ -13,10 +13,10 @@ use super::client::{Client, Items, Request};
 use crate::bench::Bench;
 use crate::cpus::{self, Pinned};
 use crate::error::{Error, Result, file};
-use crate::server::{RunFiles, Server};
+use crate::server::{Address, RunFiles, Server};
 
-/// Memory of each server, in MiB: all items stay.
-const MEMORY_MIB: &str = "1024";
+/// Switches of memcached, which `sidelong cache` takes, too: one thread, and so many MiB that all items stay.
+const SWITCHES: [&str; 4] = ["-t", "1", "-m", "1024"];
 /// Keys of which the home is sought, for each item. Half of them have the right one.
 const KEYS_MAX: usize = 10;
 /// The longest wait for caches to find each other, and the time between two attempts.
@@ -24,18 +24,23 @@ const LINK_MAX: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Starts a server on the servers' CPU.
-pub(super) fn start(bench: &Bench<'_>, name: &str, command: Command, address: SocketAddr) -> Result<Server> {
+pub(super) fn start<A: Address>(
+    bench: &Bench<'_>,
+    name: &str,
+    command: Command,
+    address: A,
+) -> Result<Server<A>> {
     let [cpu, _] = cpus::two()?;
     start_on(bench, cpu, name, command, address)
 }
 
-fn start_on(
+fn start_on<A: Address>(
     bench: &Bench<'_>,
     cpu: usize,
     name: &str,
     command: Command,
-    address: SocketAddr,
-) -> Result<Server> {
+    address: A,
+) -> Result<Server<A>> {
     let _pinned = Pinned::to(cpu)?;
     Server::start_listening(bench, name, command, address)
 }
@@ -55,7 +60,7 @@ pub(super) struct Caches {
     all: Vec<Server>,
     peers: Vec<CachePeer>,
     config: PathBuf,
-    _run: RunFiles,
+    run: RunFiles,
 }
 
 impl Caches {
@@ -71,7 +76,7 @@ impl Caches {
         let about = format!("# {}: {about}.\n\n", bench.experiment.id);
         file(&config, fs::write(&config, about + &cluster.to_toml()?))?;
         let run = RunFiles::clear(default_run_dir(&cluster.cluster.name));
-        let mut caches = Caches { all: Vec::new(), peers: cluster.cache.peers.clone(), config, _run: run };
+        let mut caches = Caches { all: Vec::new(), peers: cluster.cache.peers.clone(), config, run };
         for (peer, cpu) in cluster.cache.peers.iter().zip(cpus.iter().cycle()) {
             let name = format!("{}{suffix}", peer.name);
             caches.all.push(caches.start_one(bench, *cpu, &name, peer)?);
@@ -96,6 +101,11 @@ impl Caches {
         let [cpu, _] = cpus::two()?;
         self.all[index] = self.start_one(bench, cpu, &self.all[index].name, &self.peers[index])?;
         Ok(())
+    }
+
+    /// A Unix socket of that name in their run directory, whose path is short enough for one.
+    pub(super) fn socket(&self, name: &str) -> PathBuf {
+        self.run.path().join(name)
     }
 
     /// All of them.
@@ -139,13 +149,38 @@ impl Pair {
     }
 }
 
+/// Where a cache that belongs to no cluster listens, by memcached's switches.
+pub(super) trait Listen: Address {
+    fn switches(&self) -> Vec<String>;
+}
+
+/// TCP only.
+impl Listen for SocketAddr {
+    fn switches(&self) -> Vec<String> {
+        let (address, port) = (self.ip().to_string(), self.port().to_string());
+        ["-U", "0", "-l", &address, "-p", &port].map(str::to_owned).into()
+    }
+}
+
+impl Listen for PathBuf {
+    fn switches(&self) -> Vec<String> {
+        vec!["-s".to_owned(), self.display().to_string()]
+    }
+}
+
+/// Starts a cache that belongs to no cluster.
+pub(super) fn sidelong<A: Listen>(bench: &Bench<'_>, name: &str, address: A) -> Result<Server<A>> {
+    let mut command = Command::new(&bench.options.program);
+    command.args(["cache", "-q"]).args(SWITCHES).args(address.switches());
+    start(bench, name, command, address)
+}
+
 /// Starts memcached.
-pub(super) fn memcached(bench: &Bench<'_>, address: SocketAddr) -> Result<Server> {
+pub(super) fn memcached<A: Listen>(bench: &Bench<'_>, name: &str, address: A) -> Result<Server<A>> {
     let mut command = Command::new("memcached");
-    // It refuses to run as root without a user to become.
-    command.args(["-u", "nobody"]);
-    switches(&mut command, address);
-    start(bench, "memcached", command, address).map_err(|error| match error {
+    // Without a user to become it refuses to run as root. It stays who it is, who may make a Unix socket where the lab's files are.
+    command.args(["-u", "root"]).args(SWITCHES).args(address.switches());
+    start(bench, name, command, address).map_err(|error| match error {
         Error::Start { program, .. } => Error::Absent {
             what: program.display().to_string(),
             instead: "install memcached (Debian: memcached)",
@@ -154,18 +189,12 @@ pub(super) fn memcached(bench: &Bench<'_>, address: SocketAddr) -> Result<Server
     })
 }
 
-/// Adds memcached's switches, which `sidelong cache` takes too: one thread, TCP only.
-pub(super) fn switches(command: &mut Command, address: SocketAddr) {
-    command.args(["-t", "1", "-U", "0", "-m", MEMORY_MIB, "-l", &address.ip().to_string()]);
-    command.args(["-p", &address.port().to_string()]);
-}
-
 /// Lets a client talk to the first of `servers` while all of them run. Returns what came of it, and the CPU time of each server.
 ///
 /// # Errors
 /// If the talk fails; `what` names it.
-pub(super) fn talk<T>(
-    servers: &[&Server],
+pub(super) fn talk<A: Address, T>(
+    servers: &[&Server<A>],
     what: &str,
     talk: impl FnOnce(&mut Client) -> io::Result<T>,
 ) -> Result<(T, Vec<Duration>)> {
@@ -173,7 +202,7 @@ pub(super) fn talk<T>(
     let _pinned = Pinned::to(cpu)?;
     let used = || servers.iter().map(|server| server.process.cpu_used()).collect::<Result<Vec<_>>>();
     servers.iter().for_each(|server| server.process.resume());
-    let talked = Client::connect(servers[0].address).and_then(|mut client| {
+    let talked = Client::connect(&servers[0].address).and_then(|mut client| {
         let before = used();
         let talked = talk(&mut client)?;
         Ok((talked, before, used()))

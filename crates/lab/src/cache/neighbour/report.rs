@@ -10,7 +10,8 @@ pub(super) fn tell(study: &Neighbours, rows: &[Row], story: &mut Story) {
     story.paragraph(
         "Two caches of a cluster, memcached with one thread, and nutcracker in front of memcached share one CPU. A client on another \
          CPU asks the first cache, memcached or nutcracker over loopback, one request at a time. The home of an item is the first cache \
-         (own) or the second (neighbour's). For a get the first cache reads the home's memory. It hands a set to the home.",
+         (own) or the second (neighbour's). For a get the first cache reads the home's memory. It hands a set to the home. Over Unix \
+         sockets the client asks another memcached, and a cache that belongs to no cluster.",
     );
     if let Some(why) = study.missing {
         story.paragraph(&format!("Not measured: {why}."));

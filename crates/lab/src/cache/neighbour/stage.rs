@@ -1,12 +1,12 @@
-//! The servers of K2: two caches of a cluster, memcached, and nutcracker in front of it.
+//! The servers of K2: two caches of a cluster, memcached, nutcracker in front of it, and a cache and memcached at Unix sockets.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::super::client::{Asked, Items};
+use super::super::client::{Asked, Client, Items};
 use super::super::servers::{self, Pair, talk};
 use super::{Case, ITEMS, Way};
 use crate::bench::Bench;
@@ -24,6 +24,8 @@ pub(super) struct Stage {
     /// In front of memcached. `None` if there is none here.
     nutcracker: Option<Server>,
     memcached: Server,
+    /// A cache that belongs to no cluster, and memcached.
+    at_sockets: [Server<PathBuf>; 2],
 }
 
 impl Stage {
@@ -32,7 +34,7 @@ impl Stage {
         let cluster = servers::cluster_file(&bench.ground.name, 2, at);
         let [cpu, _] = cpus::two()?;
         let caches = Pair::start(bench, "", "two caches", &cluster, [cpu; 2], ITEMS)?;
-        let memcached = servers::memcached(bench, at(2))?;
+        let memcached = servers::memcached(bench, "memcached", at(2))?;
         let nutcracker = daemon("nutcracker", "-V").map(|program| {
             let config = bench.path("configs/nutcracker.yml");
             file(&config, fs::write(&config, nutcracker_config(at(3), memcached.address)))?;
@@ -40,8 +42,13 @@ impl Stage {
         });
         let nutcracker = nutcracker.transpose()?;
 
-        let stage = Stage { caches, nutcracker, memcached };
+        let at_sockets = [
+            servers::sidelong(bench, "sidelong-unix", caches.caches.socket("alone"))?,
+            servers::memcached(bench, "memcached-unix", caches.caches.socket("memcached"))?,
+        ];
+        let stage = Stage { caches, nutcracker, memcached, at_sockets };
         stage.nutcracker.iter().chain([&stage.memcached]).for_each(|server| server.process.pause());
+        stage.at_sockets.iter().for_each(|server| server.process.pause());
         Ok(stage)
     }
 
@@ -58,7 +65,9 @@ impl Stage {
         let items = keys.each_ref().map(|keys| Items { keys, value_bytes });
         talk(&caches.all(), what, |client| items.iter().try_for_each(|items| client.fill(*items)))?;
         talk(&[&self.memcached], what, |client| client.fill(items[1]))?;
-        Ok(())
+        self.at_sockets
+            .iter()
+            .try_for_each(|server| talk(&[server], what, |client| client.fill(items[1])).map(drop))
     }
 
     /// Asks for `time`, and lets the servers settle. Returns what came of it, and the CPU time of the server that was asked and of the
@@ -70,6 +79,17 @@ impl Stage {
         time: Duration,
     ) -> Result<Option<(Asked, Vec<Duration>)>> {
         let Pair { caches, keys: [own, others] } = &self.caches;
+        let items = |keys| Items { keys, value_bytes: case.value_bytes };
+        let [alone, memcached_unix] = &self.at_sockets;
+        let at_socket = match way {
+            Way::Unix => Some(alone),
+            Way::MemcachedUnix => Some(memcached_unix),
+            _ => None,
+        };
+        if let Some(server) = at_socket {
+            let ask = |client: &mut Client| client.ask(items(others), case.request(), 1, time);
+            return talk(&[server], way.name(), ask).map(Some);
+        }
         let (both, memcached) = (caches.all(), &self.memcached);
         let (servers, keys) = match (way, &self.nutcracker) {
             (Way::Own, _) => (both, own),
@@ -78,9 +98,9 @@ impl Stage {
             (Way::Stopped, _) => (vec![both[0]], others),
             (Way::Memcached, _) => (vec![memcached], others),
             (Way::Nutcracker, Some(nutcracker)) => (vec![nutcracker, memcached], others),
-            (Way::Nutcracker, None) => return Ok(None),
+            _ => return Ok(None),
         };
-        let items = Items { keys, value_bytes: case.value_bytes };
+        let items = items(keys);
         let turn = talk(&servers, way.name(), |client| {
             let asked = client.ask(items, case.request(), 1, time)?;
             std::thread::sleep(SETTLE);
