@@ -44,6 +44,20 @@ pub struct World<'a> {
     pub rows: &'a dyn Fn(Rows, &mut Row<'_>),
 }
 
+/// Second 0, no users, no rows, and no bound for answers.
+impl Default for World<'_> {
+    fn default() -> Self {
+        World {
+            now: 0,
+            unix_at_0: 0,
+            out_bytes_max: usize::MAX,
+            version: env!("CARGO_PKG_VERSION"),
+            users: None,
+            rows: &|_, _| {},
+        }
+    }
+}
+
 /// Takes one row of `stats`.
 pub type Row<'a> = dyn FnMut(&str, &dyn Display) + 'a;
 

@@ -13,7 +13,7 @@ use sidelong_policy::cache::store::Eviction;
 use crate::cooperative::Node;
 use crate::neighbours::{Found, Reader};
 use crate::session::Wants;
-use crate::{Cache, Counters, Host, Row, Rows, Settings, World, frame};
+use crate::{Cache, Counters, Host, Settings, World, frame};
 
 const ITEM_BYTES_MAX: usize = 1024;
 const OUT_BYTES_MAX: usize = 512;
@@ -50,14 +50,8 @@ fn answers(pieces: &[&[u8]]) -> Vec<u8> {
     };
     let mut cache = Cache::new(settings).expect("there is memory");
     let mut counters = Counters::default();
-    let world = World {
-        now: 1000,
-        unix_at_0: 1_700_000_000,
-        out_bytes_max: OUT_BYTES_MAX,
-        version: "1",
-        users: None,
-        rows: &|_: Rows, _: &mut Row<'_>| {},
-    };
+    let world =
+        World { now: 1000, unix_at_0: 1_700_000_000, out_bytes_max: OUT_BYTES_MAX, ..World::default() };
     let (mut waiting, mut answers) = (Vec::new(), Vec::new());
     for piece in pieces {
         waiting.extend_from_slice(piece);

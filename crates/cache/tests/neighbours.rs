@@ -2,122 +2,41 @@
 //!
 //! `SIDELONG_READS=100000000 cargo test --release -p sidelong-cache --test neighbours` reads so often.
 
+#[path = "common/caches.rs"]
+mod caches;
+
 use std::hash::Hasher as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
-use sidelong_cache::{Cache, Counters, Host, Row, Rows, Session, Settings, Wants, World};
-use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Batch, Directory as _, Initiator, RegionSpec, RunDirectory};
-use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheMap, LINE_BYTES, RegionKind};
-use sidelong_policy::cache::store::Eviction;
+use caches::{Caches, Member, SEED};
+use sidelong_fabric::{Access, Batch, Directory as _, Initiator};
+use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, LINE_BYTES, RegionKind};
 use siphasher::sip::SipHasher13;
 
 /// Only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(120);
 const MEMORY_BYTES: usize = 8 << 20;
-const SEED: [u64; 2] = [7, 9];
-const NAMES: [&str; 3] = ["home", "one", "two"];
 /// The keys of the home that are read.
 const KEYS: usize = 16;
 
-struct Caches {
-    directory: tempfile::TempDir,
-    peers: Vec<Peer>,
-    began_ns: u64,
+fn caches() -> Caches {
+    Caches::new(MEMORY_BYTES)
 }
 
-/// One of them, as its thread has it.
-struct Member {
-    cache: Cache,
-    neighbours: Neighbours,
-    counters: Counters,
-    began_ns: u64,
+/// The answer to a command.
+fn ask(member: &mut Member, command: &[u8]) -> Vec<u8> {
+    let mut answer = Vec::new();
+    member.ask(command, &mut answer);
+    answer
 }
 
-impl Caches {
-    fn new() -> Self {
-        let map = CacheMap::new(MEMORY_BYTES, NAMES.len());
-        let peer = |name: &&str| Peer { name: (*name).to_owned(), region: format!("{name}.items"), map };
-        let began_ns = now_ns().saturating_sub(1_000_000_000);
-        Caches { directory: tempfile::tempdir().unwrap(), peers: NAMES.iter().map(peer).collect(), began_ns }
-    }
-
-    fn run(&self) -> RunDirectory {
-        RunDirectory::open(self.directory.path().join("run")).unwrap()
-    }
-
-    fn member(&self, me: usize) -> Member {
-        let Peer { region, map, .. } = &self.peers[me];
-        let spec = RegionSpec {
-            name: region,
-            kind: RegionKind::Cache,
-            len: map.len(),
-            access: Access::ReadOnly,
-            cluster: 0,
-            incarnation: 1,
-        };
-        let host = sidelong_fabric::Host::Shm(ShmHost::new(self.run().path()));
-        let settings = Settings {
-            memory_bytes: MEMORY_BYTES,
-            item_bytes_max: 1 << 20,
-            eviction: Eviction::Sieve,
-            evicts: true,
-            seed: SEED,
-        };
-        Member {
-            cache: Cache::offered(settings, host.offer_owned(&spec).unwrap(), *map, self.began_ns),
-            neighbours: Neighbours::new(me, &self.peers, Some(Arc::new(self.run())), 0),
-            counters: Counters::default(),
-            began_ns: self.began_ns,
-        }
-    }
-}
-
-impl Member {
-    fn tick(&mut self) {
-        self.neighbours.tick(&mut self.cache);
-    }
-
-    /// The answer to a command that needs no other cache but to read it.
-    fn ask(&mut self, command: &[u8]) -> Vec<u8> {
-        let world = World {
-            now: ((now_ns() - self.began_ns) / 1_000_000_000) as u32,
-            unix_at_0: 0,
-            out_bytes_max: usize::MAX,
-            version: "1",
-            users: None,
-            rows: &|_: Rows, _: &mut Row<'_>| {},
-        };
-        let mut host = Host {
-            cache: &mut self.cache,
-            counters: &mut self.counters,
-            world: &world,
-            neighbours: Some(&mut self.neighbours),
-        };
-        let mut out = Vec::new();
-        let fed = Session::new().feed(command, &mut host, &mut out);
-        assert_eq!((fed.consumed, fed.wants), (command.len(), Wants::Input(1)));
-        out
-    }
-
-    fn get(&mut self, key: &str) -> Option<Vec<u8>> {
-        let answer = self.ask(format!("get {key}\r\n").as_bytes());
-        let end = answer.strip_suffix(b"END\r\n").unwrap();
-        let line = end.iter().position(|byte| *byte == b'\n')?;
-        Some(end[line + 1..end.len() - 2].to_vec())
-    }
-}
-
-/// Keys whose home is the first.
-fn keys(member: &Member, count: usize) -> Vec<String> {
-    let all = (0..).map(|key| format!("key{key}"));
-    all.filter(|key| member.neighbours.home(key.as_bytes()).is_some_and(|home| home.peer == 0))
-        .take(count)
-        .collect()
+fn get(member: &mut Member, key: &str) -> Option<Vec<u8>> {
+    let answer = ask(member, format!("get {key}\r\n").as_bytes());
+    let end = answer.strip_suffix(b"END\r\n").unwrap();
+    let line = end.iter().position(|byte| *byte == b'\n')?;
+    Some(end[line + 1..end.len() - 2].to_vec())
 }
 
 /// Bytes that say whose they are, which, and whether they are whole.
@@ -160,13 +79,13 @@ fn change(caches: &Caches, keys: &[String], histories: &[History], is_over: &Ato
         history.begun.store(version, Ordering::SeqCst);
         let name = &keys[key];
         if round % 50 == 0 {
-            home.ask(format!("delete {name} noreply\r\n").as_bytes());
+            ask(&mut home, format!("delete {name} noreply\r\n").as_bytes());
         } else {
             let value = value(key, version);
             let mut command = format!("set {name} 0 0 {} noreply\r\n", value.len()).into_bytes();
             command.extend_from_slice(&value);
             command.extend_from_slice(b"\r\n");
-            home.ask(&command);
+            ask(&mut home, &command);
         }
         history.known.fetch_max(version, Ordering::SeqCst);
         // Others of many sizes take the places of these.
@@ -177,7 +96,7 @@ fn change(caches: &Caches, keys: &[String], histories: &[History], is_over: &Ato
                 let mut command = format!("set {name} 0 0 {len} noreply\r\n").into_bytes();
                 command.extend_from_slice(&filler);
                 command.extend_from_slice(b"\r\n");
-                home.ask(&command);
+                ask(&mut home, &command);
             }
         }
         if round % 1_000 == 0 {
@@ -196,8 +115,8 @@ fn keys_of_home(home: &Member, random: u64) -> Option<String> {
 fn a_read_returns_what_was_there_at_one_moment() {
     let reads = std::env::var("SIDELONG_READS").ok().and_then(|reads| reads.parse().ok());
     let reads: u64 = reads.unwrap_or(200_000);
-    let caches = Caches::new();
-    let keys = keys(&caches.member(1), KEYS);
+    let caches = caches();
+    let keys = caches.member(1).keys(KEYS);
     let histories: Vec<History> = keys.iter().map(|_| History::default()).collect();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -219,7 +138,7 @@ fn a_read_returns_what_was_there_at_one_moment() {
                     }
                     let key = turn % KEYS;
                     let known = histories[key].known.load(Ordering::SeqCst);
-                    let Some(found) = reader.get(&keys[key]) else { continue };
+                    let Some(found) = get(&mut reader, &keys[key]) else { continue };
                     let Some(version) = version(key, &found) else {
                         panic!("not a value of key {key}: {found:?}")
                     };
@@ -246,8 +165,8 @@ fn a_read_returns_what_was_there_at_one_moment() {
 /// The control: what is in a place is no value, if nobody looks whether it has changed.
 #[test]
 fn an_unchecked_read_returns_what_was_never_there() {
-    let caches = Caches::new();
-    let keys = keys(&caches.member(1), KEYS);
+    let caches = caches();
+    let keys = caches.member(1).keys(KEYS);
     let histories: Vec<History> = keys.iter().map(|_| History::default()).collect();
     let is_over = AtomicBool::new(false);
     let map = caches.peers[0].map;
@@ -295,11 +214,11 @@ fn an_unchecked_read_returns_what_was_never_there() {
 
 #[test]
 fn what_others_read_stays() {
-    let caches = Caches::new();
+    let caches = caches();
     let (mut home, mut reader) = (caches.member(0), caches.member(1));
-    let key = keys(&reader, 1).remove(0);
+    let key = reader.keys(1).remove(0);
     let store = |home: &mut Member, name: &str| {
-        home.ask(format!("set {name} 0 0 1000 noreply\r\n{}\r\n", "x".repeat(1000)).as_bytes());
+        ask(home, format!("set {name} 0 0 1000 noreply\r\n{}\r\n", "x".repeat(1000)).as_bytes());
     };
     store(&mut home, &key);
     reader.tick();
@@ -308,7 +227,7 @@ fn what_others_read_stays() {
         store(&mut home, name);
         if number % 500 == 0 {
             for _ in 0..64 {
-                assert!(reader.get(&key).is_some(), "evicted after {number} others were stored");
+                assert!(get(&mut reader, &key).is_some(), "evicted after {number} others were stored");
             }
             home.tick();
         }
@@ -318,19 +237,19 @@ fn what_others_read_stays() {
 
 #[test]
 fn times_and_flushes_are_the_homes() {
-    let caches = Caches::new();
+    let caches = caches();
     let (mut home, mut reader) = (caches.member(0), caches.member(1));
-    let name = keys(&reader, 1).remove(0);
+    let name = reader.keys(1).remove(0);
     reader.tick();
-    home.ask(format!("set {name} 3 100 1 noreply\r\nx\r\n").as_bytes());
-    let answer = String::from_utf8(reader.ask(format!("mg {name} t f v\r\n").as_bytes())).unwrap();
+    ask(&mut home, format!("set {name} 3 100 1 noreply\r\nx\r\n").as_bytes());
+    let answer = String::from_utf8(ask(&mut reader, format!("mg {name} t f v\r\n").as_bytes())).unwrap();
     let (left, rest) = answer.strip_prefix("VA 1 t").unwrap().split_once(' ').unwrap();
     assert!((98..=100).contains(&left.parse::<u32>().unwrap()) && rest == "f3\r\nx\r\n", "{answer}");
-    home.ask(format!("touch {name} -1 noreply\r\n").as_bytes());
-    assert_eq!(reader.get(&name), None);
-    home.ask(format!("set {name} 0 0 1 noreply\r\ny\r\n").as_bytes());
-    assert_eq!(reader.get(&name), Some(b"y".to_vec()));
+    ask(&mut home, format!("touch {name} -1 noreply\r\n").as_bytes());
+    assert_eq!(get(&mut reader, &name), None);
+    ask(&mut home, format!("set {name} 0 0 1 noreply\r\ny\r\n").as_bytes());
+    assert_eq!(get(&mut reader, &name), Some(b"y".to_vec()));
     // As a home carries out what others send: for itself alone.
     home.cache.flush(1, 1);
-    assert_eq!(reader.get(&name), None);
+    assert_eq!(get(&mut reader, &name), None);
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
-use sidelong_cache::{Cache, Counters, Host, Row, Rows, Session, Settings, World};
+use sidelong_cache::{Cache, Counters, Host, Session, Settings, World};
 use sidelong_fabric::sim::{Faults, Keys, Network, SimHost};
 use sidelong_fabric::{Access, Directory, RegionSpec};
 use sidelong_layout::{CacheMap, RegionKind};
@@ -35,14 +35,7 @@ struct Member {
 impl Member {
     /// The answer to a command: from other caches' memory, too, if its client asks it, and from its own alone if another cache does.
     fn ask(&mut self, command: &str, by_client: bool) -> String {
-        let world = World {
-            now: 1,
-            unix_at_0: 0,
-            out_bytes_max: usize::MAX,
-            version: "1",
-            users: None,
-            rows: &|_: Rows, _: &mut Row<'_>| {},
-        };
+        let world = World { now: 1, ..World::default() };
         let mut host = Host {
             cache: &mut self.cache,
             counters: &mut self.counters,
