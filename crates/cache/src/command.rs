@@ -51,7 +51,7 @@ impl Default for World<'_> {
             now: 0,
             unix_at_0: 0,
             out_bytes_max: usize::MAX,
-            version: env!("CARGO_PKG_VERSION"),
+            version: crate::VERSION,
             users: None,
             rows: &|_, _| {},
         }

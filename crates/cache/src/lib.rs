@@ -18,6 +18,10 @@
 //! All but the server does no I/O and reads no clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
 
+/// What a cache answers to `version`: the release of memcached that it does as, and its own. Clients judge by the first what
+/// a server can do; `memccapable`, for one, expects other errors of releases before 1.6.
+pub const VERSION: &str = concat!("1.6.18-sidelong-", env!("CARGO_PKG_VERSION"));
+
 pub mod cache;
 mod command;
 pub mod cooperative;

@@ -320,7 +320,7 @@ impl Setup {
             threads: self.threads as usize,
             clients_max: self.clients_max as usize,
             users: self.users.as_ref().map(|(file, login)| users(file, *login)).transpose()?,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: sidelong_cache::VERSION.to_owned(),
             settings: self.shown(),
             // Its first second is 1.
             began_ns: now_ns().saturating_sub(1_000_000_000),

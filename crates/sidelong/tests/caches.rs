@@ -73,7 +73,7 @@ fn answer_for_any_key(caches: &Caches) {
     }
     b.asks(
         said + "version\r\n",
-        wanted.replace("kNone", "knone") + &format!("VERSION {}\r\n", env!("CARGO_PKG_VERSION")),
+        wanted.replace("kNone", "knone") + &format!("VERSION {}\r\n", sidelong_cache::VERSION),
     );
     // An item that is too large is not stored, and what its key had is gone, wherever that was.
     for key in 0..8 {
@@ -137,6 +137,52 @@ fn a_hot_key_costs_its_home_what_it_would_with_one_reader() {
     one.asks("flush_all\r\n", "OK\r\n");
     one.asks(format!("get {key}\r\n"), "END\r\n");
     eventually("it is gone", || two.list(&format!("get {key}")) == "END\r\n");
+}
+
+#[test]
+fn clients_that_all_ask_one_cache_have_the_memory_of_all() {
+    one_is_asked(&Caches::start(8));
+}
+
+#[test]
+fn clients_that_all_ask_one_cache_have_the_memory_of_all_over_a_network() {
+    one_is_asked(&Caches::over_network(8));
+}
+
+/// As behind a dispatcher that sends all requests to one of the caches.
+fn one_is_asked(caches: &Caches) {
+    // Half as much again as one has room for.
+    const ITEMS: usize = 1_200;
+    const BYTES: usize = 10_000;
+    let mut clients = caches.clients();
+    let before = clients.each_mut().map(|client| client.stat("curr_items"));
+    let value = "v".repeat(BYTES);
+    let set = |key: usize| format!("set many{key} 0 0 {BYTES} noreply\r\n{value}\r\n");
+    for first in (0..ITEMS).step_by(100) {
+        clients[0].asks((first..first + 100).map(set).collect::<String>() + "mn\r\n", "MN\r\n");
+    }
+    let asked_before = clients.each_mut().map(|client| client.stat("get_hits"));
+    let found = |client: &mut Client, key: usize| {
+        client.list(&format!("get many{key}")) == format!("VALUE many{key} 0 {BYTES}\r\n{value}\r\nEND\r\n")
+    };
+    // Several at once, and each again and again.
+    thread::scope(|scope| {
+        for mut client in [caches.client(0), caches.client(0), caches.client(0)] {
+            scope.spawn(move || (0..ITEMS).for_each(|key| assert!(found(&mut client, key), "{key}")));
+        }
+    });
+    let mut items = clients.each_mut().map(|client| client.stat("curr_items"));
+    items.iter_mut().zip(before).for_each(|(items, before)| *items -= before);
+    assert_eq!(items.iter().sum::<u64>(), ITEMS as u64);
+    assert!(items.iter().all(|items| *items > ITEMS as u64 / 5), "each holds its part: {items:?}");
+    for client in &mut clients {
+        assert_eq!(client.stat("evictions"), 0);
+    }
+    // Those whose memory is read take no part.
+    if !caches.has_network() {
+        let asked = clients.each_mut().map(|client| client.stat("get_hits"));
+        assert_eq!(asked[1..], asked_before[1..]);
+    }
 }
 
 #[test]

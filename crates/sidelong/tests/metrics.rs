@@ -148,7 +148,7 @@ fn a_cache_tells_what_it_does_by_the_names_of_memcacheds_exporter() {
     assert_eq!((now["memcached_current_connections"], now["memcached_max_connections"]), (1.0, 7.0));
     assert_eq!(now["memcached_limit_bytes"], f64::from(16 << 20));
     assert_eq!(now["memcached_written_bytes_total"], answers.len() as f64);
-    let version = format!("memcached_version{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    let version = format!("memcached_version{{version=\"{}\"}}", sidelong_cache::VERSION);
     assert_eq!(now[&version], 1.0);
     cache.end().succeeded();
 }

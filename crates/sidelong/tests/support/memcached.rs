@@ -24,6 +24,7 @@ pub fn unmodified_clients(address: SocketAddr) {
     let done = done.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     pymemcaches_own_tests(address);
+    libmemcacheds_own_tests(address);
 }
 
 /// The integration tests that pymemcache has for memcached, but those of TLS, whose certificate Debian's package lacks.
@@ -42,6 +43,21 @@ fn pymemcaches_own_tests(address: SocketAddr) {
     let done = tests.current_dir(own.trim_end()).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && said.contains(" passed"), "{said}");
+}
+
+/// What libmemcached asks of a server, in both protocols: commands, their quiet forms, and what is no command.
+fn libmemcacheds_own_tests(address: SocketAddr) {
+    let mut capable = Command::new("memccapable");
+    capable.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()]);
+    match capable.output() {
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("All tests passed"), "{said}");
+        }
+        Err(error) => skipped(&format!(
+            "libmemcached's own tests: Debian's package libmemcached-tools has memccapable: {error}"
+        )),
+    }
 }
 
 /// Real clients of a cache that serves TLS with this certificate, or asks them to log in by SASL as ann with "secret".
