@@ -25,9 +25,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
@@ -53,8 +55,10 @@ pub const OUT_BYTES_MAX: usize = 256 << 10;
 const EVENTS: usize = 256;
 /// Clients that are accepted in a row.
 const ACCEPTS: usize = 64;
-/// The longest wait for events: the flag to stop is looked at as often.
+/// How often a thread does what concerns no client, and looks at the flag to stop.
 const TICK: Duration = Duration::from_millis(100);
+/// The number of that event.
+const TICKER: u64 = u64::MAX;
 
 /// What a server is told.
 #[derive(Default)]
@@ -170,6 +174,9 @@ struct Server<'a> {
     /// By number, the connections to the other caches.
     outgoing: Vec<Outgoing>,
     epoll: OwnedFd,
+    /// Its events are the ticks. A wait with a time limit would set a timer for each request, which costs a virtual machine as much as
+    /// a system call.
+    _ticker: OwnedFd,
     /// By number, which the kernel gives with each event: listeners and other caches come before them.
     clients: Vec<Option<Client>>,
     lives: u64,
@@ -179,7 +186,6 @@ struct Server<'a> {
     strangers: VecDeque<Stranger>,
     /// When a stranger was last complained of.
     complained: Option<Instant>,
-    ticked: Instant,
     /// The Unix time of second 0, as of the last tick.
     unix_at_0: i64,
     free: Vec<usize>,
@@ -198,6 +204,9 @@ impl<'a> Server<'a> {
         cluster: Option<Cluster>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let ticker = ticker()?;
+        // Each expiry is an event by itself, read or not.
+        epoll::add(&epoll, &ticker, EventData::new_u64(TICKER), EventFlags::IN | EventFlags::ET)?;
         let listeners = if own.is_some() { &[] } else { listeners };
         if let Some(own) = own {
             epoll::add(&epoll, &own.bell, EventData::new_u64(0), EventFlags::IN)?;
@@ -219,11 +228,11 @@ impl<'a> Server<'a> {
             near,
             outgoing: ways.into_iter().map(Outgoing::new).collect(),
             epoll,
+            _ticker: ticker,
             lives: 0,
             unsent: Vec::new(),
             strangers: VecDeque::new(),
             complained: None,
-            ticked: Instant::now(),
             unix_at_0: 0,
             clients: Vec::new(),
             free: Vec::new(),
@@ -237,15 +246,19 @@ impl<'a> Server<'a> {
 
     fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
-        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         while !stop.load(Ordering::Relaxed) {
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tick)) {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
+            let mut is_due = false;
             for event in &events {
+                if event.data.u64() == TICKER {
+                    is_due = true;
+                    continue;
+                }
                 let number = event.data.u64() as usize;
                 let behind_listeners = number.checked_sub(self.before_peers());
                 match behind_listeners.map(|number| number.checked_sub(self.outgoing.len()).ok_or(number)) {
@@ -257,7 +270,7 @@ impl<'a> Server<'a> {
                     Some(Ok(client)) => self.on_client(client, event.flags),
                 }
             }
-            if self.ticked.elapsed() >= TICK {
+            if is_due {
                 self.tick()?;
             }
             self.send_to_peers();
@@ -276,8 +289,6 @@ impl<'a> Server<'a> {
 
     /// Does what concerns no client.
     fn tick(&mut self) -> io::Result<()> {
-        let now = Instant::now();
-        self.ticked = now;
         self.unix_at_0 = unix_at_0(self.now());
         if self.own.is_some() {
             // The first thread does the rest for all.
@@ -292,7 +303,7 @@ impl<'a> Server<'a> {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(&mut locked(self.store).cache);
         }
-        self.tick_peers(now);
+        self.tick_peers(Instant::now());
         if self.store().cache.is_lost() {
             let lost =
                 "the region with its items was removed, or changed by another process: start the cache again";
@@ -589,6 +600,15 @@ impl<'a> Server<'a> {
         client.sent = 0;
         client.stream.flush()
     }
+}
+
+/// A timer that expires each [`TICK`].
+fn ticker() -> io::Result<OwnedFd> {
+    let ticker = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
+    let each = Itimerspec { it_interval: tick, it_value: tick };
+    timerfd_settime(&ticker, TimerfdTimerFlags::empty(), &each)?;
+    Ok(ticker)
 }
 
 /// Seconds since 1970 at second 0 of a cache that is at `now`.

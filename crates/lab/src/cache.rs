@@ -8,6 +8,7 @@
 //! | K4 (`busy`) | what the work of the home's CPU costs who reads its items |
 //! | K5 (`death`) | what the others' clients notice when a cache is killed |
 //! | K6 (`trace`) | how often caches that are one miss, beside one |
+//! | K7 (`held`) | how many items have room |
 //!
 //! Servers share one CPU, and the client has another. In K1 to K4 the systems take turns, because the machine's speed drifts, and what
 //! is not in its turn is stopped (SIGSTOP). The ratios within a round are judged.
@@ -16,6 +17,8 @@ mod busy;
 mod client;
 mod commands;
 mod death;
+mod demand;
+mod held;
 mod hot;
 mod neighbour;
 mod servers;
@@ -24,6 +27,7 @@ mod trace;
 pub(crate) use busy::run as busy;
 pub(crate) use commands::run as commands;
 pub(crate) use death::run as death;
+pub(crate) use held::run as held;
 pub(crate) use hot::run as hot;
 pub(crate) use neighbour::run as neighbour;
 pub(crate) use trace::run as trace;

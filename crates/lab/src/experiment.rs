@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 60] = [
+static EXPERIMENTS: [Experiment; 61] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -251,6 +251,7 @@ static EXPERIMENTS: [Experiment; 60] = [
     study("K4", OWN, "an item in the memory of a cache whose CPU is busy, or that is stopped", cache::busy),
     study("K5", OWN, "a cache of three is killed and comes back", cache::death),
     study("K6", OWN, "misses of eight caches that are one, beside one", cache::trace),
+    study("K7", OWN, "items that have room in a cache and in memcached", cache::held),
     study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 
@@ -294,7 +295,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
-                     DA, QA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, agent"
+                     DA, QA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent"
                 ),
             "{error}"
         );

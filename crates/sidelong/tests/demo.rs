@@ -7,13 +7,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use support::auction::{Auction, Books, demo};
 use support::servers::processes_of;
 use support::{Client, Cluster, Running, eventually, get, run, skipped};
-
-/// The application.
-fn auction() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/auction")
-}
 
 /// Small data for a test; `None`, with a printed reason, where gunicorn or Python is missing.
 fn data(cluster: &Cluster) -> Option<PathBuf> {
@@ -32,13 +28,8 @@ fn data(cluster: &Cluster) -> Option<PathBuf> {
 
 /// Runs one of the application's commands, which must succeed, on a database.
 fn python(arguments: &[&str], database: &Path) {
-    let done = Command::new("python3")
-        .arg(auction())
-        .args(arguments)
-        .arg("--database")
-        .arg(database)
-        .output()
-        .unwrap();
+    let done =
+        Command::new("python3").arg(demo()).args(arguments).arg("--database").arg(database).output().unwrap();
     assert!(
         done.status.success(),
         "{}{}",
@@ -64,13 +55,9 @@ fn stored(walk: &Value, interaction: &str) -> u64 {
     number("requests") - number("errors") - number("turned_away") - number("refused_by_rules")
 }
 
-#[test]
-fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
-    let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
-    let Some(database) = data(&cluster) else { return };
-    let (bids, purchases) = (rows(&database, "bids"), rows(&database, "purchases"));
-    let place = database.to_str().unwrap();
-    let mut up = cluster.up(&["--json", "--demo", "auction", "--database", place, "--sessions", "20"]);
+/// The demo with 20 persons, once it is up; `None`, with a printed reason, where it may not hold its servers to their part of a CPU.
+fn up(cluster: &Cluster, database: &str) -> Option<Running> {
+    let mut up = cluster.up(&["--json", "--demo", "auction", "--database", database, "--sessions", "20"]);
     let mut why = None;
     eventually("it is up, or says why not", || {
         why = (!up.is_running()).then(|| up.err());
@@ -78,8 +65,18 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
     });
     if let Some(why) = why {
         assert!(why.contains("cannot create a control group"), "{why}");
-        return skipped(&format!("up --demo auction: {}", why.trim()));
+        skipped(&format!("up --demo auction: {}", why.trim()));
+        return None;
     }
+    Some(up)
+}
+
+#[test]
+fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
+    let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
+    let Some(database) = data(&cluster) else { return };
+    let (bids, purchases) = (rows(&database, "bids"), rows(&database, "purchases"));
+    let Some(up) = up(&cluster, database.to_str().unwrap()) else { return };
     assert!(
         up.err().contains(&format!("open http://auction.test:{}/", cluster.edge(0).port())),
         "{}",
@@ -125,6 +122,33 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
 }
 
 #[test]
+fn they_do_so_on_postgresql_too() {
+    let Some(books) = Auction::new(Books::PostgreSql) else { return };
+    let before = books.audit();
+    let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
+    let Some(up) = up(&cluster, &books.database) else { return };
+    // Nodes move meanwhile, whatever the load asks for.
+    let config = cluster.config();
+    eventually("a node moves by hand", || {
+        run(["move", "n1", "files", "--config", config.to_str().unwrap()]).code == Some(0)
+    });
+    run(["resume", "n1", "--config", config.to_str().unwrap()]).succeeded();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let summary = up.end().json();
+    let walk = &summary["walk"];
+    assert_eq!((&summary["errors"], &walk["errors"]), (&Value::from(0), &Value::from(0)), "{summary}");
+    let after = books.audit();
+    for (table, interaction) in [("bids", "StoreBid"), ("purchases", "StoreBuyNow")] {
+        assert_eq!(
+            after[table].0 as u64,
+            before[table].0 as u64 + stored(walk, interaction),
+            "{table}: {walk}"
+        );
+    }
+    assert!(after["bids"] != before["bids"], "somebody bid: {walk}");
+}
+
+#[test]
 fn a_database_without_an_auction_is_refused() {
     let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
     if data(&cluster).is_none() {
@@ -147,7 +171,7 @@ fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
     let Some(database) = data(&cluster) else { return };
     let address = cluster.node(0).to_string();
     let mut command = Command::new("gunicorn");
-    command.args(["--bind", &address, "--workers", "2", "--log-level", "warning", "--chdir"]).arg(auction());
+    command.args(["--bind", &address, "--workers", "2", "--log-level", "warning", "--chdir"]).arg(demo());
     command.arg("--env").arg(format!("AUCTION_DATABASE={}", database.display())).arg("app");
     let server = Running::start_command(command);
     eventually("it answers", || support::try_get(cluster.node(0), "any", "/health").is_ok());

@@ -45,25 +45,25 @@ macro_rules! conformance {
 
 conformance! {
     nginx Nginx {
-        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
         a_server_that_is_taken_out_gets_no_requests
     }
     httpd Httpd {
-        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
         a_server_that_is_taken_out_gets_no_requests
     }
     envoy Envoy {
-        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
         a_server_that_is_taken_out_gets_no_requests
     }
     haproxy_by_choice HaproxyByChoice {
-        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
     }
-    haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die }
+    haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die agents_may_die }
 }
 
 /// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
@@ -369,6 +369,26 @@ fn a_worker_may_die(kind: Kind) {
     drop(load);
     led.await_serving();
     led.proxy.as_ref().unwrap().signal(Signal::TERM);
+}
+
+/// The servers go on when the agents beside them are killed: so do their requests, whichever agent it is, also that of a site's only
+/// server. Nodes move again once the agents are back.
+fn agents_may_die(kind: Kind) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    let watched = led.watch();
+    for node in ["n1", "n2", "n3"] {
+        watched.go_on();
+        let agent = led.cluster.find("node", node);
+        agent.kill();
+        watched.go_on();
+        eventually("another one runs", || led.cluster.find("node", node) != agent);
+    }
+    for to in ["alpha", "beta"] {
+        eventually("n2 moves", || run(["move", "n2", to, "--config", &led.config()]).code == Some(0));
+        watched.go_on();
+    }
+    watched.end();
+    led.end();
 }
 
 /// While the proxy is reloaded, requests are answered, by servers of their site, and nodes move.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::client::{Items, Request};
-use super::servers::{self, talk};
+use super::servers::{self, MEMORY_MIB, talk};
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::cpus;
@@ -63,8 +63,8 @@ impl System {
 
     fn start(self, bench: &Bench<'_>, address: SocketAddr) -> Result<Server> {
         match self {
-            System::Sidelong => servers::sidelong(bench, self.name(), address),
-            System::Memcached => servers::memcached(bench, self.name(), address),
+            System::Sidelong => servers::sidelong(bench, self.name(), MEMORY_MIB, &[], address),
+            System::Memcached => servers::memcached(bench, self.name(), MEMORY_MIB, address),
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::cpus::{self, Pinned};
 use crate::error::{Error, Result, file};
 use crate::server::{Address, RunFiles, Server};
 
-/// Switches of memcached, which `sidelong cache` takes, too: one thread, and so many MiB that all items stay.
-const SWITCHES: [&str; 4] = ["-t", "1", "-m", "1024"];
+/// Memory of a server in which all items stay, in MiB.
+pub(super) const MEMORY_MIB: u32 = 1024;
 /// Keys of which the home is sought, for each item. Half of them have the right one.
 const KEYS_MAX: usize = 10;
 /// The longest wait for caches to find each other, and the time between two attempts.
@@ -168,18 +168,30 @@ impl Listen for PathBuf {
     }
 }
 
-/// Starts a cache that belongs to no cluster.
-pub(super) fn sidelong<A: Listen>(bench: &Bench<'_>, name: &str, address: A) -> Result<Server<A>> {
+/// Starts a cache with one thread that belongs to no cluster, with `more` switches.
+pub(super) fn sidelong<A: Listen>(
+    bench: &Bench<'_>,
+    name: &str,
+    memory_mib: u32,
+    more: &[&str],
+    address: A,
+) -> Result<Server<A>> {
     let mut command = Command::new(&bench.options.program);
-    command.args(["cache", "-q"]).args(SWITCHES).args(address.switches());
+    command.args(["cache", "-q", "-t", "1", "-m", &memory_mib.to_string()]).args(more);
+    command.args(address.switches());
     start(bench, name, command, address)
 }
 
-/// Starts memcached.
-pub(super) fn memcached<A: Listen>(bench: &Bench<'_>, name: &str, address: A) -> Result<Server<A>> {
+/// Starts memcached with one thread.
+pub(super) fn memcached<A: Listen>(
+    bench: &Bench<'_>,
+    name: &str,
+    memory_mib: u32,
+    address: A,
+) -> Result<Server<A>> {
     let mut command = Command::new("memcached");
     // Without a user to become it refuses to run as root. It stays who it is, who may make a Unix socket where the lab's files are.
-    command.args(["-u", "root"]).args(SWITCHES).args(address.switches());
+    command.args(["-u", "root", "-t", "1", "-m", &memory_mib.to_string()]).args(address.switches());
     start(bench, name, command, address).map_err(|error| match error {
         Error::Start { program, .. } => Error::Absent {
             what: program.display().to_string(),

@@ -2,13 +2,13 @@
 //!
 //! A cache has 8 MiB at least, which is more than the tenth of a trace's footprint. So sizes are multiplied until it is that.
 
-mod demand;
 mod play;
 
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::demand::{self, Demand};
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::cpus;
@@ -18,7 +18,6 @@ use crate::figure::{Axis, Line, Panel, Style};
 use crate::story::{Story, number};
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::Fixed;
-use demand::Demand;
 use play::Counts;
 
 /// Caches, and the memory of each in MiB.
@@ -124,12 +123,8 @@ struct Misses {
     caches: u16,
     memory_mib: u32,
     part: f64,
-    #[serde(serialize_with = "name")]
+    #[serde(serialize_with = "demand::name")]
     demand: Demand,
-}
-
-fn name<S: serde::Serializer>(demand: &Demand, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str(&demand.name)
 }
 
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
@@ -137,7 +132,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
     // Before anything is started: without two the experiment cannot be made.
     cpus::two()?;
     let memory_bytes = (u64::from(CACHES) * u64::from(MEMORY_MIB)) << 20;
-    let demand = Demand::find(bench, requests, memory_bytes as f64 / PART)?;
+    let demand = Demand::find(bench, requests, Some(memory_bytes as f64 / PART))?;
     study::run(bench, Misses { requests, caches: CACHES, memory_mib: MEMORY_MIB, part: PART, demand })
 }
 

@@ -28,7 +28,7 @@ impl Stage {
         let [cpu, clients] = cpus::two()?;
         // The one that is asked is where the client is.
         let caches = Pair::start(bench, "", "two caches", &cluster, [clients, cpu], ITEMS)?;
-        let memcached = servers::memcached(bench, "memcached", at(2))?;
+        let memcached = servers::memcached(bench, "memcached", servers::MEMORY_MIB, at(2))?;
         let items = Items { keys: &caches.keys[1], value_bytes: VALUE_BYTES };
         talk(&caches.caches.all(), "storing the items", |client| client.fill(items))?;
         talk(&[&memcached], "storing the items", |client| client.fill(items))?;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::super::client::{Asked, Client, Items};
-use super::super::servers::{self, Pair, talk};
+use super::super::servers::{self, MEMORY_MIB, Pair, talk};
 use super::{Case, ITEMS, Way};
 use crate::bench::Bench;
 use crate::cpus;
@@ -34,7 +34,7 @@ impl Stage {
         let cluster = servers::cluster_file(&bench.ground.name, 2, at);
         let [cpu, _] = cpus::two()?;
         let caches = Pair::start(bench, "", "two caches", &cluster, [cpu; 2], ITEMS)?;
-        let memcached = servers::memcached(bench, "memcached", at(2))?;
+        let memcached = servers::memcached(bench, "memcached", MEMORY_MIB, at(2))?;
         let nutcracker = daemon("nutcracker", "-V").map(|program| {
             let config = bench.path("configs/nutcracker.yml");
             file(&config, fs::write(&config, nutcracker_config(at(3), memcached.address)))?;
@@ -43,8 +43,8 @@ impl Stage {
         let nutcracker = nutcracker.transpose()?;
 
         let at_sockets = [
-            servers::sidelong(bench, "sidelong-unix", caches.caches.socket("alone"))?,
-            servers::memcached(bench, "memcached-unix", caches.caches.socket("memcached"))?,
+            servers::sidelong(bench, "sidelong-unix", MEMORY_MIB, &[], caches.caches.socket("alone"))?,
+            servers::memcached(bench, "memcached-unix", MEMORY_MIB, caches.caches.socket("memcached"))?,
         ];
         let stage = Stage { caches, nutcracker, memcached, at_sockets };
         stage.nutcracker.iter().chain([&stage.memcached]).for_each(|server| server.process.pause());

@@ -2,14 +2,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Command;
 use std::time::Duration;
 
 use sidelong_trace::Object;
 use sidelong_workload::memcached::Client;
 
+use super::super::demand::Demand;
 use super::super::servers::{self, Caches, eventually};
-use super::{CACHES, Demand, MEMORY_MIB, System, WARMUP_PART};
+use super::{CACHES, MEMORY_MIB, System, WARMUP_PART};
 use crate::bench::Bench;
 use crate::cpus;
 use crate::error::Result;
@@ -37,10 +37,8 @@ pub(super) struct Counts {
 pub(super) fn play(bench: &Bench<'_>, name: &str, system: System, demand: &Demand) -> Result<Counts> {
     let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, bench.ground.port + offset));
     let single = |number: u16, memory_mib: u32| -> Result<Server> {
-        let mut command = Command::new(&bench.options.program);
-        command.args(["cache", "-q", "-m", &memory_mib.to_string(), "--eviction", system.eviction()]);
-        command.args(["-l", "127.0.0.1", "-p", &at(number).port().to_string()]);
-        servers::start(bench, &format!("{name}-{number}"), command, at(number))
+        let more = ["--eviction", system.eviction()];
+        servers::sidelong(bench, &format!("{name}-{number}"), memory_mib, &more, at(number))
     };
     match system {
         System::Unified => {

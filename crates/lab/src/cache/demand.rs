@@ -1,4 +1,4 @@
-//! What is asked for in K6: a real trace if there is one, else a generated one.
+//! What is asked for in K6, and stored in K7: a real trace if there is one, else a generated one.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ const SEED: u64 = 1;
 /// The largest value, in bytes: a cache takes items of 1 MiB.
 const VALUE_BYTES_MAX: f64 = 1e6;
 
-/// A trace with sizes for caches of some memory.
+/// A trace.
 pub(super) struct Demand {
     pub(super) name: String,
     pub(super) is_real: bool,
@@ -27,8 +27,9 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// The first real trace by name, if there is one, with at most `requests` and about `footprint_bytes` of distinct objects.
-    pub(super) fn find(bench: &Bench<'_>, requests: usize, footprint_bytes: f64) -> Result<Demand> {
+    /// The first real trace by name, if there is one, with at most `requests`. If it is to have a footprint, sizes are multiplied until
+    /// its distinct objects have about so many bytes.
+    pub(super) fn find(bench: &Bench<'_>, requests: usize, footprint_bytes: Option<f64>) -> Result<Demand> {
         let (name, workload, count) = match rams::logs(bench)?.into_iter().next() {
             Some((name, path)) => {
                 let (trace, _) = Trace::load(path)?;
@@ -42,17 +43,30 @@ impl Demand {
     }
 
     /// Of the trace of that name, or of a generated one.
-    fn new(name: Option<String>, mut requests: Vec<Object>, footprint_bytes: f64) -> Demand {
-        // An object may change its size: its last one counts.
-        let sizes: HashMap<u64, u64> = requests.iter().map(|object| (object.id, object.bytes)).collect();
-        let footprint = sizes.values().map(|bytes| *bytes as f64).sum::<f64>().max(1.0);
-        let factor = footprint_bytes / footprint;
+    pub(super) fn new(
+        name: Option<String>,
+        mut requests: Vec<Object>,
+        footprint_bytes: Option<f64>,
+    ) -> Demand {
+        let factor = footprint_bytes.map_or(1.0, |footprint_bytes| {
+            // An object may change its size: its last one counts.
+            let sizes: HashMap<u64, u64> = requests.iter().map(|object| (object.id, object.bytes)).collect();
+            footprint_bytes / sizes.values().map(|bytes| *bytes as f64).sum::<f64>().max(1.0)
+        });
         for object in &mut requests {
             object.bytes = (object.bytes as f64 * factor).clamp(1.0, VALUE_BYTES_MAX) as u64;
         }
         let is_real = name.is_some();
         Demand { name: name.unwrap_or_else(|| "generated".to_owned()), is_real, requests, factor }
     }
+}
+
+/// Writes its name, among the settings of an experiment.
+pub(super) fn name<S: serde::Serializer>(
+    demand: &Demand,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&demand.name)
 }
 
 #[cfg(test)]
@@ -62,10 +76,12 @@ mod tests {
     #[test]
     fn sizes_are_multiplied_up_to_the_footprint() {
         let object = |id, bytes| Object { id, bytes };
-        let demand = Demand::new(None, vec![object(1, 100), object(2, 300), object(1, 100)], 4e5);
+        let demand = Demand::new(None, vec![object(1, 100), object(2, 300), object(1, 100)], Some(4e5));
         assert_eq!(demand.factor, 1000.0);
         assert_eq!(demand.requests, [object(1, 100_000), object(2, 300_000), object(1, 100_000)]);
-        let demand = Demand::new(None, vec![object(1, 0), object(2, 10)], 1e9);
+        let demand = Demand::new(None, vec![object(1, 0), object(2, 10)], Some(1e9));
         assert_eq!(demand.requests, [object(1, 1), object(2, 1_000_000)], "none is empty or too large");
+        let demand = Demand::new(None, vec![object(1, 100), object(2, 300)], None);
+        assert_eq!(demand.requests, [object(1, 100), object(2, 300)]);
     }
 }
