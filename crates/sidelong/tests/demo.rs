@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::auction::{Auction, Books, demo};
+use support::auction::{Auction, Books, Visitor, demo, once};
 use support::servers::processes_of;
 use support::{Client, Cluster, Running, eventually, get, run, skipped};
 
@@ -127,6 +127,10 @@ fn they_do_so_on_postgresql_too() {
     let before = books.audit();
     let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
     let Some(up) = up(&cluster, &books.database) else { return };
+    // Somebody beside the persons, of whom few get that far in a short time.
+    let (mut seller, mut bidder) = (Visitor::at(cluster.edge(0)), Visitor::at(cluster.edge(0)));
+    let item = seller.sign_in(1).sell("Pieces", 10, 5);
+    assert_eq!(bidder.sign_in(2).bid(item, 50, &once()).unwrap().status, 200);
     // Nodes move meanwhile, whatever the load asks for.
     let config = cluster.config();
     eventually("a node moves by hand", || {
@@ -138,14 +142,10 @@ fn they_do_so_on_postgresql_too() {
     let walk = &summary["walk"];
     assert_eq!((&summary["errors"], &walk["errors"]), (&Value::from(0), &Value::from(0)), "{summary}");
     let after = books.audit();
-    for (table, interaction) in [("bids", "StoreBid"), ("purchases", "StoreBuyNow")] {
-        assert_eq!(
-            after[table].0 as u64,
-            before[table].0 as u64 + stored(walk, interaction),
-            "{table}: {walk}"
-        );
+    for (table, interaction, more) in [("bids", "StoreBid", 1), ("purchases", "StoreBuyNow", 0)] {
+        let added = (after[table].0 - before[table].0) as u64;
+        assert_eq!(added, stored(walk, interaction) + more, "{table}: {walk}");
     }
-    assert!(after["bids"] != before["bids"], "somebody bid: {walk}");
 }
 
 #[test]
