@@ -184,6 +184,9 @@ fn a_cluster_runs_live_beside_its_simulation() {
             ["here_rate", "disk_rate", "read_rate"].map(|figure| row["live"][figure].as_f64().unwrap());
         assert!(here > 0.0 && here < 1.0 && disk > 0.0 && disk < 1.0, "{row}");
         assert_eq!(read > 0.0, row["protocol"] != "rpc", "{row}");
+        let [cpu, running] =
+            ["cpu_us_per_request", "running"].map(|figure| row["sharing"][figure].as_f64().unwrap());
+        assert!(cpu > 0.0 && running > 0.0 && row["sharing"]["waiting"].as_f64() >= Some(0.0), "{row}");
     }
     assert!(rows[1]["live"]["read_failure_rate"].as_f64() > Some(0.0), "{said}");
     let refused = sim(&["live", file, "--set", "arrivals=poisson"]).refused();

@@ -42,6 +42,19 @@ struct Told {
     update_bytes: u64,
     refused: u64,
     wrong: u64,
+    /// Warm-up included.
+    requests: u64,
+    turns: Option<Turns>,
+}
+
+/// What a node's thread did from the first request to the last answer.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Turns {
+    /// It ran on a CPU.
+    ran_ns: u64,
+    /// It could have run, and waited for a CPU.
+    waited_ns: u64,
+    all_ns: u64,
 }
 
 /// The figures that both have.
@@ -60,6 +73,15 @@ struct Figures {
     update_bytes_per_request: f64,
 }
 
+/// How the nodes shared the machine's CPUs, warm-up included.
+#[derive(Clone, Copy, Serialize)]
+struct Sharing {
+    cpu_us_per_request: f64,
+    /// Parts of the nodes' time: a node ran, and it waited for a CPU. In the rest it had nothing to do.
+    running: f64,
+    waiting: f64,
+}
+
 /// A run, simulated and live.
 #[derive(Serialize)]
 struct Pair<'a> {
@@ -68,6 +90,8 @@ struct Pair<'a> {
     nodes: u32,
     simulated: Figures,
     live: Figures,
+    /// None if the kernel does not count it.
+    sharing: Option<Sharing>,
     /// Requests for objects that were too large for a message.
     refused: u64,
     /// Answers with other bytes than the object's.
@@ -86,6 +110,7 @@ pub(super) fn run(file: &Path, set: &[String], json: bool) -> Result<(), Failure
             nodes: setup.nodes,
             simulated: Figures::of(&Cluster::run(setup)),
             live: Figures::all(&told),
+            sharing: Sharing::of(&told),
             refused: sum(|told| told.refused),
             wrong: sum(|told| told.wrong),
         };
@@ -239,11 +264,26 @@ pub(super) fn node(
         stopping.store(true, Ordering::Relaxed);
     });
     let mut told = Ok(());
-    play(&mut live, part, &stop, &mut |played| told = tell(played));
+    let (begun, before) = (Instant::now(), on_cpu());
+    play(&mut live, part, &stop, &mut |played| {
+        let turns = before.zip(on_cpu()).map(|(before, now)| Turns {
+            ran_ns: now[0].saturating_sub(before[0]),
+            waited_ns: now[1].saturating_sub(before[1]),
+            all_ns: begun.elapsed().as_nanos() as u64,
+        });
+        told = tell(played, own.len(), turns);
+    });
     told
 }
 
-fn tell(played: &Played) -> Result<(), Failure> {
+/// How long this thread has run, and has waited for a CPU, in ns.
+fn on_cpu() -> Option<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut fields = text.split_whitespace().map(|field| field.parse().ok());
+    Some([fields.next()??, fields.next()??])
+}
+
+fn tell(played: &Played, requests: usize, turns: Option<Turns>) -> Result<(), Failure> {
     let counters = &played.counters;
     let told = Told {
         took_ns: played.took.iter().map(|took| took.as_nanos() as u64).collect(),
@@ -256,6 +296,8 @@ fn tell(played: &Played) -> Result<(), Failure> {
         update_bytes: counters.update_bytes,
         refused: played.refused,
         wrong: played.wrong,
+        requests: requests as u64,
+        turns,
     };
     say(format!("{}\n", serde_json::to_string(&told)?))
 }
@@ -315,13 +357,37 @@ impl Figures {
     }
 }
 
+impl Sharing {
+    fn of(told: &[Told]) -> Option<Sharing> {
+        let turns: Vec<Turns> = told.iter().map(|told| told.turns).collect::<Option<_>>()?;
+        let sum = |of: fn(&Turns) -> u64| turns.iter().map(of).sum::<u64>() as f64;
+        let (ran, all) = (sum(|turns| turns.ran_ns), sum(|turns| turns.all_ns).max(1.0));
+        Some(Sharing {
+            cpu_us_per_request: ran / 1e3 / told.iter().map(|told| told.requests).sum::<u64>().max(1) as f64,
+            running: ran / all,
+            waiting: sum(|turns| turns.waited_ns) / all,
+        })
+    }
+
+    fn rows(&self) -> [(&'static str, f64); 3] {
+        [
+            ("CPU time of a request, us", self.cpu_us_per_request),
+            ("a node runs, of its time", self.running),
+            ("it waits for a CPU, of its time", self.waiting),
+        ]
+    }
+}
+
 impl Pair<'_> {
     fn table(&self) -> String {
-        let Pair { protocol, eviction, nodes, refused, wrong, .. } = self;
+        let Pair { protocol, eviction, nodes, sharing, refused, wrong, .. } = self;
         let head = format!("{protocol}, {eviction}, {nodes} nodes");
         let mut text = format!("{head:<32} {:>12} {:>12}\n", "simulated", "live");
         for ((name, simulated), (_, live)) in self.simulated.rows().into_iter().zip(self.live.rows()) {
             text += &format!("{name:<32} {simulated:>12.4} {live:>12.4}\n");
+        }
+        for (name, live) in sharing.iter().flat_map(Sharing::rows) {
+            text += &format!("{name:<32} {:>12} {live:>12.4}\n", "");
         }
         text += &format!("{:<32} {:>12} {refused:>12}\n", "refused: too large for a message", "");
         text + &format!("{:<32} {:>12} {wrong:>12}\n\n", "answers with wrong bytes", "")
