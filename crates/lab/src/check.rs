@@ -80,6 +80,11 @@ impl Check {
         Check { what, target, measured, interval: None, verdict, limit, possible }.judged()
     }
 
+    /// The same check under another name.
+    pub(crate) fn named(self, name: impl FnOnce(&str) -> String) -> Check {
+        Check { what: name(&self.what), ..self }
+    }
+
     /// The same check where the set-up allows no figure outside `possible`.
     pub(crate) fn possible(self, possible: RangeInclusive<f64>) -> Check {
         Check { possible, ..self }.judged()

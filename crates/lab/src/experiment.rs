@@ -10,8 +10,8 @@ use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
 use crate::setup::Layout::{Four, Three};
 use crate::study::Conclusion;
 use crate::{
-    admission, agent, beside, busy, cache, day, fronts, latency, live, monitoring, overhead, overload,
-    perftest, rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
+    admission, agent, beside, busy, cache, day, fronts, latency, monitoring, overhead, overload, perftest,
+    rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
@@ -225,7 +225,12 @@ static EXPERIMENTS: [Experiment; 61] = [
     ),
     study("S1", OWN, "throughput by burst length, simulated beside live", beside::run),
     study("S2", OWN, "reconfiguration from 8 to 10,000 simulated nodes while balancers die", scale::run),
-    study("L1", OWN, "the cooperative cache live beside simulated, by protocol", live::run),
+    study(
+        "L1",
+        OWN,
+        "the cooperative cache of C1 to C4 live, beside simulated and published",
+        rams::live::run,
+    ),
     study("perftest", OWN, "operations over RDMA beside perftest's", perftest::run),
     study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
     study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),

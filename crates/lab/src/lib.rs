@@ -34,7 +34,6 @@ mod experiment;
 mod fronts;
 mod groups;
 mod latency;
-mod live;
 mod machine;
 mod monitoring;
 mod nginx;

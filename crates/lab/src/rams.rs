@@ -4,6 +4,8 @@
 //! runs, and not changed afterwards. If a published shape does not come out, further runs vary those unknowns, and the
 //! report gives the values for which it does.
 
+mod judge;
+pub(crate) mod live;
 mod report;
 
 use std::fs;
@@ -22,6 +24,7 @@ use crate::sim;
 use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::{self, Fixed};
+use judge::Judge;
 
 /// The paper's protocols without the baseline and without the upper bound, which it reports to lose.
 const C_PROTOCOLS: [&str; 4] = ["lazy", "sender", "receiver", "accumulated"];
@@ -29,6 +32,8 @@ const C_PROTOCOLS: [&str; 4] = ["lazy", "sender", "receiver", "accumulated"];
 const THRESHOLD: [&str; 3] = ["sender", "receiver", "accumulated"];
 const PROTOCOLS: [&str; 7] = ["rpc", "lazy", "aggressive", "sender", "receiver", "accumulated", "ledger"];
 const SIZES: [u32; 4] = [4, 16, 64, 256];
+/// Nodes of C1.
+const TRACE_NODES: u32 = 64;
 const REQUESTS: u32 = 1_000_000;
 const REQUESTS_QUICK: u32 = 100_000;
 /// Requests of C1's traces: several times a short log.
@@ -62,26 +67,38 @@ impl Of {
 
     fn value(self, row: &Row) -> f64 {
         match self {
-            Of::Traces | Of::Response => row.response_ms_mean,
-            Of::Throughput => row.requests_per_s,
-            Of::Failures => 100.0 * row.read_failure_rate,
+            Of::Traces | Of::Response => row.figures.response_ms_mean,
+            Of::Throughput => row.figures.requests_per_s,
+            Of::Failures => 100.0 * row.figures.read_failure_rate,
         }
     }
 }
 
-/// One simulated run.
+/// The figures of a run, simulated or live.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+struct Figures {
+    requests: u64,
+    response_ms_mean: f64,
+    response_ms_p50: f64,
+    response_ms_p99: f64,
+    requests_per_s: f64,
+    here_rate: f64,
+    disk_rate: f64,
+    read_rate: f64,
+    read_failure_rate: f64,
+    update_messages_per_request: f64,
+    update_bytes_per_request: f64,
+}
+
+/// One run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     /// C1: the trace. Runs that vary the unknowns: their values. Otherwise empty.
     case: String,
     nodes: u32,
     protocol: String,
-    response_ms_mean: f64,
-    response_ms_p99: f64,
-    requests_per_s: f64,
-    disk_rate: f64,
-    read_failure_rate: f64,
-    update_bytes_per_request: f64,
+    #[serde(flatten)]
+    figures: Figures,
 }
 
 /// A line of `rows.csv`.
@@ -97,18 +114,21 @@ enum TableLine {
 impl TableLine {
     fn of(of: Of, row: &Row) -> TableLine {
         let (nodes, protocol) = (row.nodes, row.protocol.clone());
-        let (response_ms_mean, response_ms_p99) = (Fixed(row.response_ms_mean), Fixed(row.response_ms_p99));
+        let (response_ms_mean, response_ms_p99) =
+            (Fixed(row.figures.response_ms_mean), Fixed(row.figures.response_ms_p99));
         match of {
             Of::Traces => {
                 TableLine::Trace { trace: row.case.clone(), protocol, response_ms_mean, response_ms_p99 }
             }
             Of::Response => TableLine::Response { nodes, protocol, response_ms_mean },
             Of::Throughput => {
-                TableLine::Throughput { nodes, protocol, requests_per_s: Fixed(row.requests_per_s) }
+                TableLine::Throughput { nodes, protocol, requests_per_s: Fixed(row.figures.requests_per_s) }
             }
-            Of::Failures => {
-                TableLine::Failures { nodes, protocol, read_failure_rate: Fixed(row.read_failure_rate) }
-            }
+            Of::Failures => TableLine::Failures {
+                nodes,
+                protocol,
+                read_failure_rate: Fixed(row.figures.read_failure_rate),
+            },
         }
     }
 }
@@ -118,12 +138,8 @@ impl TableLine {
 struct Simulated {
     nodes: u32,
     protocol: String,
-    response_ms_mean: f64,
-    response_ms_p99: f64,
-    requests_per_s: f64,
-    disk_rate: f64,
-    read_failure_rate: f64,
-    update_bytes_per_request: f64,
+    #[serde(flatten)]
+    figures: Figures,
     memory_mb: Option<String>,
     request_us: Option<String>,
     answer_us_per_kib: Option<String>,
@@ -230,8 +246,8 @@ impl Study for Rams {
     fn bounds(&self, row: &Row) -> Vec<Bound> {
         let of = |what: &str| format!("{} nodes, {}: {what}", row.nodes, row.protocol);
         vec![
-            Bound::share(of("reads that fail"), row.read_failure_rate),
-            Bound::not_below_zero(of("response time, ms"), row.response_ms_mean),
+            Bound::share(of("reads that fail"), row.figures.read_failure_rate),
+            Bound::not_below_zero(of("response time, ms"), row.figures.response_ms_mean),
         ]
     }
 
@@ -260,7 +276,9 @@ fn sweep(name: &str, requests: u32, more: &str, protocols: &[&str]) -> Sweep {
 }
 
 fn of_trace(name: &str, workload: &str, requests: u32) -> Sweep {
-    let config = format!("profile = \"rams\"\n[workload]\n{workload}[cluster]\nmemory_mb = 64\nnodes = 64\n");
+    let config = format!(
+        "profile = \"rams\"\n[workload]\n{workload}[cluster]\nmemory_mb = 64\nnodes = {TRACE_NODES}\n"
+    );
     let sets = vec![format!("requests={requests}"), format!("protocol={}", joined(&PROTOCOLS))];
     Sweep { name: name.to_owned(), config, sets }
 }
@@ -323,12 +341,7 @@ impl Row {
             case: if case.is_empty() { unknowns.collect::<Vec<_>>().join(", ") } else { case.to_owned() },
             nodes: row.nodes,
             protocol: row.protocol,
-            response_ms_mean: row.response_ms_mean,
-            response_ms_p99: row.response_ms_p99,
-            requests_per_s: row.requests_per_s,
-            disk_rate: row.disk_rate,
-            read_failure_rate: row.read_failure_rate,
-            update_bytes_per_request: row.update_bytes_per_request,
+            figures: row.figures,
         }
     }
 }
@@ -389,133 +402,10 @@ fn vary(
     Ok(varied.collect())
 }
 
-/// The statements of the paper about its figure, and the additional targets of Sidelong's protocol.
+/// Judges the simulated rows of a figure.
 fn checks(of: Of, rows: &[Row]) -> Vec<Check> {
-    let value = |case: &str, nodes: u32, protocol: &str| {
-        let found =
-            rows.iter().find(|row| row.case == case && row.nodes == nodes && row.protocol == protocol);
-        found.map(|row| of.value(row))
-    };
-    let first = rows.first().map_or("", |row| row.case.as_str());
-    let ratio = |nodes: u32, a: &str, b: &str| Some(value(first, nodes, a)? / value(first, nodes, b)?);
-    let all =
-        |f: &dyn Fn(u32) -> Option<f64>| SIZES.iter().map(|nodes| f(*nodes)).collect::<Option<Vec<_>>>();
-    let most = |values: Vec<f64>| values.into_iter().fold(f64::MIN, f64::max);
-    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-    match of {
-        Of::Traces => {
-            let mut cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
-            cases.dedup();
-            // The second best trace of each protocol: at least two are as good.
-            let second = |protocol: &&str| {
-                let of = |case: &&str| Some(value(case, 64, protocol)? / value(case, 64, "rpc")?);
-                let mut ratios: Vec<f64> = cases.iter().filter_map(of).collect();
-                ratios.sort_by(f64::total_cmp);
-                ratios.get(1).copied()
-            };
-            let worst =
-                |protocols: &[&str]| protocols.iter().map(second).collect::<Option<Vec<_>>>().map(most);
-            vec![
-                Check::at_most(
-                    "response time / RPC's on two traces, the worst of the published protocols but aggressive",
-                    0.5,
-                    worst(&C_PROTOCOLS),
-                ),
-                Check::at_most("response time / RPC's on two traces, ledger", 0.5, worst(&["ledger"])),
-            ]
-        }
-        Of::Response => {
-            let worst = |protocols: &[&str]| {
-                let of = |nodes: u32| {
-                    protocols
-                        .iter()
-                        .map(|protocol| ratio(nodes, protocol, "rpc"))
-                        .collect::<Option<Vec<_>>>()
-                        .map(most)
-                };
-                all(&of).map(most)
-            };
-            vec![
-                Check::at_most(
-                    "response time / RPC's, the worst of the published protocols at any size",
-                    1.0,
-                    worst(&C_PROTOCOLS),
-                ),
-                Check::at_most("response time / RPC's, ledger at any size", 1.0, worst(&["ledger"])),
-            ]
-        }
-        Of::Throughput => {
-            let against_rpc = |nodes: u32| {
-                C_PROTOCOLS.iter().map(|p| ratio(nodes, p, "rpc")).collect::<Option<Vec<_>>>().map(mean)
-            };
-            let best = |nodes: u32| {
-                C_PROTOCOLS.iter().map(|p| value(first, nodes, p)).collect::<Option<Vec<_>>>().map(most)
-            };
-            let beside =
-                |protocol: &str| all(&|nodes| Some(value(first, nodes, protocol)? / best(nodes)?)).map(mean);
-            vec![
-                Check::at_least(
-                    "throughput / RPC's, mean over the published protocols and sizes",
-                    1.8,
-                    all(&against_rpc).map(mean),
-                ),
-                Check::at_least(
-                    "sender's throughput / the best of the published, mean over sizes",
-                    1.0,
-                    beside("sender"),
-                ),
-                Check::at_least(
-                    "ledger's throughput / the best of the published, mean over sizes",
-                    1.0,
-                    beside("ledger"),
-                ),
-            ]
-        }
-        Of::Failures => failures(rows, first),
-    }
-}
-
-fn failures(rows: &[Row], case: &str) -> Vec<Check> {
-    let row = |nodes: u32, protocol: &str| {
-        rows.iter().find(|row| row.case == case && row.nodes == nodes && row.protocol == protocol)
-    };
-    let rate = |nodes: u32, protocol: &str| row(nodes, protocol).map(|row| row.read_failure_rate);
-    // If lazy hardly fails, there is nothing to lower.
-    let matter: Vec<u32> =
-        SIZES.into_iter().filter(|nodes| rate(*nodes, "lazy").is_some_and(|rate| rate >= 0.001)).collect();
-    let lowered = matter.iter().flat_map(|nodes| {
-        THRESHOLD.iter().filter_map(|p| Some(1.0 - rate(*nodes, p)? / rate(*nodes, "lazy")?))
-    });
-    let best = |nodes: u32| {
-        let of = THRESHOLD.iter().filter_map(|protocol| row(nodes, protocol));
-        of.min_by(|a, b| a.read_failure_rate.total_cmp(&b.read_failure_rate))
-    };
-    let beside = |f: &dyn Fn(&Row, &Row) -> f64| {
-        let of = matter.iter().filter_map(|nodes| Some(f(row(*nodes, "ledger")?, best(*nodes)?)));
-        of.reduce(f64::max)
-    };
-    let grows =
-        Some(rate(256, "lazy").unwrap_or(0.0) / rate(4, "lazy").unwrap_or(0.0)).filter(|r| r.is_finite());
-    vec![
-        Check::at_least("reads that fail, lowered below lazy's by up to", 0.7, lowered.reduce(f64::max))
-            .possible(f64::NEG_INFINITY..=1.0),
-        Check::at_least("reads that fail with 256 nodes / with 4, lazy", 1.0, grows),
-        Check::at_most(
-            "reads that fail, ledger / the best of the published at the same size, at most",
-            0.5,
-            beside(&|ours, theirs| part(ours.read_failure_rate, theirs.read_failure_rate)),
-        ),
-        Check::at_most(
-            "bytes for updates, ledger / the best of the published at the same size, at most",
-            1.0,
-            beside(&|ours, theirs| part(ours.update_bytes_per_request, theirs.update_bytes_per_request)),
-        ),
-    ]
-}
-
-/// The ratio of the first to the second. 0 over 0 counts as 0, and anything else over 0 as infinite.
-fn part(ours: f64, theirs: f64) -> f64 {
-    if ours == 0.0 { 0.0 } else { ours / theirs }
+    let judge = Judge { of, sizes: &SIZES, rows };
+    judge.statements().into_iter().map(|statement| statement.check).collect()
 }
 
 fn style(protocol: &str) -> Style {
@@ -559,83 +449,4 @@ fn draw(of: Of, rows: &[Row]) -> Drawing {
     };
     let legend = shown.iter().map(|protocol| ((*protocol).to_owned(), style(protocol))).collect();
     Drawing { panels: vec![panel], legend, ..Drawing::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(nodes: u32, protocol: &str, ms: f64, rate: f64, failing: f64, bytes: f64) -> Row {
-        Row {
-            case: String::new(),
-            nodes,
-            protocol: protocol.to_owned(),
-            response_ms_mean: ms,
-            response_ms_p99: 2.0 * ms,
-            requests_per_s: rate,
-            disk_rate: 0.0,
-            read_failure_rate: failing,
-            update_bytes_per_request: bytes,
-        }
-    }
-
-    /// Rows as in the paper.
-    fn published() -> Vec<Row> {
-        let of = |(i, nodes): (usize, u32)| {
-            let lazy = 0.2 + 0.1 * i as f64;
-            [
-                row(nodes, "rpc", 3.0, 100.0, 0.0, 0.0),
-                row(nodes, "lazy", 1.4, 190.0, lazy, 0.0),
-                row(nodes, "sender", 1.2, 215.0, lazy / 4.0, 20.0),
-                row(nodes, "receiver", 1.3, 200.0, lazy / 3.0, 30.0),
-                row(nodes, "accumulated", 1.2, 205.0, lazy / 3.0, 10.0),
-                row(nodes, "ledger", 1.1, 216.0, lazy / 10.0, 20.0),
-            ]
-        };
-        SIZES.into_iter().enumerate().flat_map(of).collect()
-    }
-
-    #[test]
-    fn the_papers_own_shapes_are_met() {
-        for of in [Of::Response, Of::Throughput, Of::Failures] {
-            for check in checks(of, &published()) {
-                assert_eq!(check.verdict(), "met", "{check:?}");
-            }
-        }
-        let mut traces = Vec::new();
-        for (case, rpc) in [("a", 3.0), ("b", 3.0), ("c", 1.5)] {
-            for protocol in C_PROTOCOLS.into_iter().chain(["ledger"]) {
-                traces.push(Row { case: case.to_owned(), ..row(64, protocol, 1.0, 0.0, 0.0, 0.0) });
-            }
-            traces.push(Row { case: case.to_owned(), ..row(64, "rpc", rpc, 0.0, 0.0, 0.0) });
-        }
-        assert!(checks(Of::Traces, &traces).iter().all(|check| check.verdict() == "met"));
-        // One trace is not two.
-        assert_eq!(checks(Of::Traces, &traces[..6])[0].verdict(), "not measured");
-    }
-
-    #[test]
-    fn shapes_that_are_not_there_are_missed() {
-        let mut rows = published();
-        for row in &mut rows {
-            row.read_failure_rate = match row.protocol.as_str() {
-                "lazy" => 0.3 / f64::from(row.nodes),
-                "rpc" => 0.0,
-                _ => 0.2 / f64::from(row.nodes),
-            };
-            row.update_bytes_per_request = if row.protocol == "ledger" { 21.0 } else { 20.0 };
-            row.response_ms_mean = if row.protocol == "rpc" { 1.0 } else { 1.1 };
-            row.requests_per_s = if row.protocol == "rpc" { 90.0 } else { 100.0 };
-        }
-        assert!(checks(Of::Failures, &rows).iter().all(|check| check.verdict() == "MISSED"));
-        assert!(checks(Of::Response, &rows).iter().all(|check| check.verdict() == "MISSED"));
-        assert_eq!(checks(Of::Throughput, &rows)[0].verdict(), "MISSED");
-        assert!(checks(Of::Failures, &[]).iter().all(|check| check.verdict() == "not measured"));
-        // More than nothing is infinitely more.
-        rows.iter_mut()
-            .filter(|row| row.protocol != "ledger")
-            .for_each(|row| row.update_bytes_per_request = 0.0);
-        let bytes = &checks(Of::Failures, &rows)[3];
-        assert_eq!((bytes.verdict(), bytes.measured), ("MISSED", Some(f64::INFINITY)));
-    }
 }

@@ -854,3 +854,35 @@ fn s2_judges_our_protocol_alone() {
     let text = lab.read("S2/report.md");
     assert!(text.contains("| 64 | paper | 320 | 5 | 5 |") && text.contains("| 5 of 15 |"), "{text}");
 }
+
+#[test]
+fn l1_has_what_is_published_beside_what_is_simulated_and_live() {
+    let mut lab = Lab::of(include_str!("fake_sim.sh"), true);
+    let report = lab.run("L1").unwrap();
+    keep(&lab.out("L1/figure.svg"), "L1.svg");
+    assert_eq!(
+        lab.runs,
+        [
+            "nodes-4",
+            "nodes-4-live",
+            "nodes-16",
+            "nodes-16-live",
+            "worldcup98-sample",
+            "worldcup98-sample-live"
+        ]
+    );
+    // One trace is not two; all else is as published.
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, [&["met"; 3][..], &["not measured"; 2], &["met"; 10]].concat());
+    let text = lab.read("L1/report.md");
+    for line in [
+        "| C1, live: response time / RPC's on two traces, ledger | at most 0.5 | – | not measured |",
+        "| C3 | throughput / RPC's, mean over the published protocols and sizes | about 2 | 2.00 | 2.00 | 2.00 |",
+        "| C4 | reads that fail with 16 nodes / with 4, lazy | above 1 | 1.00 | 1.00 | 1.00 |",
+        "| 16 nodes | lazy | 1.000 | 1.000 | 1.000 | 1.000 | 1.000 | 200 | 200 | 200 | 30.0 | 80 |",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(lab.read("L1/configs/nodes-16-live.toml").contains("objects = 40_000"));
+    assert!(lab.read("L1/rows.csv").contains("\n,16,lazy,live,1.0000,1.0000,200,0.200000,0.1000\n"));
+}

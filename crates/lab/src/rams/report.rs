@@ -56,12 +56,12 @@ pub(super) fn tell(study: &Rams, rows: &[Row], report: &mut Story) {
         rows.iter().map(|row| {
             let place = if of == Of::Traces { row.case.clone() } else { row.nodes.to_string() };
             let figures = [
-                number(Some(row.response_ms_mean), 3),
-                number(Some(row.response_ms_p99), 2),
-                number(Some(row.requests_per_s), 0),
-                number(Some(row.disk_rate), 4),
-                number(Some(100.0 * row.read_failure_rate), 3),
-                number(Some(row.update_bytes_per_request), 1),
+                number(Some(row.figures.response_ms_mean), 3),
+                number(Some(row.figures.response_ms_p99), 2),
+                number(Some(row.figures.requests_per_s), 0),
+                number(Some(row.figures.disk_rate), 4),
+                number(Some(100.0 * row.figures.read_failure_rate), 3),
+                number(Some(row.figures.update_bytes_per_request), 1),
             ];
             [place, row.protocol.clone()].into_iter().chain(figures).collect()
         }),
