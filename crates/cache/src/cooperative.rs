@@ -24,6 +24,7 @@ use sidelong_policy::cache::store::Place;
 pub use memory::Map;
 use memory::Memory;
 pub use play::{Object, Part, Played, play};
+use wire::Outgoing;
 
 /// The longest wait for a neighbour's memory or inbox, and for a link to it.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -92,8 +93,8 @@ impl Request {
 struct Other {
     memory: Option<LinkId>,
     inbox: Option<LinkId>,
-    /// Parts of messages for which its inbox had no room.
-    waiting: VecDeque<Vec<u8>>,
+    /// Messages for which its inbox had no room, whole or in part.
+    waiting: VecDeque<Outgoing>,
     waiting_bytes: usize,
     /// What has come of a message from it.
     coming: Vec<u8>,
@@ -377,26 +378,27 @@ impl Node {
         if is_update && other.waiting_bytes > WAITING_BYTES_MAX {
             return;
         }
-        for part in wire::parts(self.me, message, &object, INBOX.message_bytes_max) {
-            other.waiting_bytes += part.len();
-            other.waiting.push_back(part);
-        }
+        let message = Outgoing::new(self.me, message, object, INBOX.message_bytes_max);
+        other.waiting_bytes += message.bytes();
+        other.waiting.push_back(message);
         self.send_to(to as usize);
     }
 
     /// Sends what waits for a node, as far as its inbox takes it. Returns whether that is all.
     fn send_to(&mut self, to: usize) -> bool {
         let other = &mut self.others[to];
-        while let (Some(part), Some(link)) = (other.waiting.front(), other.inbox) {
+        while let (Some(message), Some(link)) = (other.waiting.front_mut(), other.inbox) {
             self.batch.clear();
-            let sent = self.batch.send(link, part);
+            let sent = self.batch.send(link, &message.part());
             self.initiator.run(&mut self.batch, PATIENCE);
             if let Err(error) = self.batch.value(sent) {
                 tracing::trace!(to, %error, "an inbox takes no message");
                 return false;
             }
-            other.waiting_bytes -= part.len();
-            other.waiting.pop_front();
+            if message.advance() {
+                other.waiting_bytes -= message.bytes();
+                other.waiting.pop_front();
+            }
         }
         other.waiting.is_empty()
     }
@@ -477,7 +479,7 @@ mod tests {
         let mut node = Node::with_requests(directory.path(), Protocol::Rpc);
         let mut arrived = |from, key, tag, bytes: u32| {
             let offer = Message::Offer { key, tag, bytes, place: None, changes: Vec::new() };
-            let parts = wire::parts(from, &offer, b"bytes", 1024);
+            let parts = Outgoing::new(from, &offer, Arc::from(*b"bytes"), 1024).parts();
             parts.iter().flat_map(|part| node.arrived(part)).collect::<Vec<_>>()
         };
         for (from, key, tag, bytes) in
@@ -501,7 +503,7 @@ mod tests {
             let mut home = Node::of_three(directory.path(), protocol, 1);
             let mut events = Vec::new();
             let mut answers = |asker: &mut Node, bytes| {
-                for part in asker.others[1].waiting.drain(..) {
+                for part in asker.others[1].waiting.drain(..).flat_map(Outgoing::parts) {
                     let (from, whole) = join(&mut home.others, 1, &part).unwrap();
                     home.take(from, &whole, &mut events);
                 }
@@ -511,7 +513,7 @@ mod tests {
                 home.peer.loaded(1, bytes, &mut acts);
                 let object = Arc::from(vec![7; carried(bytes)]);
                 home.carry_out(acts, &Some((1, object)), &mut events);
-                let parts: Vec<_> = home.others[0].waiting.drain(..).collect();
+                let parts: Vec<_> = home.others[0].waiting.drain(..).flat_map(Outgoing::parts).collect();
                 parts.iter().flat_map(|part| asker.arrived(part)).collect::<Vec<_>>()
             };
             let refused = answers(&mut asker, OBJECT_BYTES_MAX as u32 + 1);

@@ -3,6 +3,8 @@
 //! A message goes in parts, each with its sender and the bytes of the whole: `kind`, what it has of its own, and an object's
 //! bytes behind the answer to who wants them.
 
+use std::sync::Arc;
+
 use sidelong_policy::cache::peer::NodeId;
 use sidelong_policy::cache::protocol::{Change, Message};
 use sidelong_policy::cache::store::Place;
@@ -12,12 +14,59 @@ const PART_HEADER_BYTES: usize = 8;
 /// The slot of a place that there is not.
 const NOWHERE: u32 = u32::MAX;
 
-/// The parts of a message and its object, each at most so long.
-pub(super) fn parts(from: NodeId, message: &Message, object: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
-    let mut whole = encode(message);
-    whole.extend_from_slice(object);
-    let header = [from.to_le_bytes(), (whole.len() as u32).to_le_bytes()].concat();
-    whole.chunks(bytes_max - PART_HEADER_BYTES).map(|part| [&header, part].concat()).collect()
+/// A message and the object behind it, of which parts are made as they are sent: what waits shares the object's bytes.
+pub(super) struct Outgoing {
+    header: [u8; PART_HEADER_BYTES],
+    message: Vec<u8>,
+    object: Arc<[u8]>,
+    /// Bytes of a part, without its header.
+    room: usize,
+    sent: usize,
+}
+
+impl Outgoing {
+    /// Parts have `bytes_max` bytes each at most.
+    pub(super) fn new(from: NodeId, message: &Message, object: Arc<[u8]>, bytes_max: usize) -> Outgoing {
+        let message = encode(message);
+        let mut header = [0; PART_HEADER_BYTES];
+        header[..4].copy_from_slice(&from.to_le_bytes());
+        header[4..].copy_from_slice(&((message.len() + object.len()) as u32).to_le_bytes());
+        Outgoing { header, message, object, room: bytes_max - PART_HEADER_BYTES, sent: 0 }
+    }
+
+    /// Bytes of the whole.
+    pub(super) fn bytes(&self) -> usize {
+        self.message.len() + self.object.len()
+    }
+
+    /// The part that is to be sent next.
+    pub(super) fn part(&self) -> Vec<u8> {
+        let (begin, end) = (self.sent, self.end());
+        let object = self.message.len();
+        let of_message = &self.message[begin.min(object)..end.min(object)];
+        let of_object = &self.object[begin.saturating_sub(object)..end.saturating_sub(object)];
+        [&self.header, of_message, of_object].concat()
+    }
+
+    /// That part is sent. Returns whether it was the last.
+    pub(super) fn advance(&mut self) -> bool {
+        self.sent = self.end();
+        self.sent == self.bytes()
+    }
+
+    fn end(&self) -> usize {
+        (self.sent + self.room).min(self.bytes())
+    }
+
+    /// All parts.
+    #[cfg(test)]
+    pub(super) fn parts(mut self) -> Vec<Vec<u8>> {
+        let mut parts = vec![self.part()];
+        while !self.advance() {
+            parts.push(self.part());
+        }
+        parts
+    }
 }
 
 /// A part's sender, the bytes of its whole message, and its own.
@@ -169,7 +218,7 @@ mod tests {
             bytes_max in 9usize..200,
         ) {
             let mut whole = Vec::new();
-            let parts = parts(7, &sent, &object, bytes_max);
+            let parts = Outgoing::new(7, &sent, object.as_slice().into(), bytes_max).parts();
             for (number, bytes) in parts.iter().enumerate() {
                 prop_assert!(bytes.len() <= bytes_max);
                 let (from, length, part) = part(bytes).unwrap();
