@@ -275,7 +275,10 @@ impl Study for Live {
             };
             Panel {
                 title: id.to_owned(),
-                x: Axis { label: by_at, ..Axis::counting("hardware", By::ALL.len() as u32) },
+                x: Axis {
+                    label: by_at,
+                    ..Axis::counting("hardware simulated, or live", By::ALL.len() as u32)
+                },
                 y: Axis::from_zero(y, lines.iter().map(Line::most).fold(0.0, f64::max)),
                 lines,
             }
