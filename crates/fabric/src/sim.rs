@@ -12,7 +12,7 @@
 //!
 //! The guarantees:
 //! - Operations of one link take effect and are answered in the order in which they were posted. Those of different links
-//!   do so in any order.
+//!   do so in any order. A torn read ends taking effect later than those that follow it.
 //! - A lost operation loses all later ones of its link until it has been reported, so that a stalled link does not overtake
 //!   itself.
 //! - Every operation is reported once, by its deadline. At the deadline the report is [`OpError::Timeout`], and the
@@ -51,15 +51,18 @@ pub struct Faults {
     pub loss_permille: u32,
     /// Share of operations that take effect only after their deadline.
     pub late_permille: u32,
+    /// Share of reads whose lines are read at two moments, each line at either, as devices may do.
+    pub torn_permille: u32,
 }
 
 impl Default for Faults {
-    /// A quiet network: one to three microseconds each way, nothing lost, nothing late.
+    /// A quiet network: one to three microseconds each way, nothing lost, late or torn.
     fn default() -> Self {
         Faults {
             delay: Duration::from_micros(1)..Duration::from_micros(3),
             loss_permille: 0,
             late_permille: 0,
+            torn_permille: 0,
         }
     }
 }

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
+use sidelong_layout::LINE_BYTES;
 
-use crate::batch::Request;
+use crate::batch::{Kind, Request};
 use crate::inbox::{self, Letter, Queue};
 use crate::key::Token;
 use crate::memory::Memory;
 use crate::sim::{Event, Faults, Ticket};
 use crate::{Access, OpError};
+
+const LINE_WORDS: usize = LINE_BYTES / 8;
 
 /// Which interface posted an operation, and so where its end is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +118,7 @@ struct Scheduled {
 #[derive(Debug)]
 enum What {
     Arrive(Box<Arrival>),
+    Resume(Box<Arrival>),
     Gather(Gathering),
     Report { ticket: Ticket, face: Face, outcome: Outcome },
     Wake { actor: u64 },
@@ -131,6 +135,8 @@ struct Arrival {
     request: Request,
     /// The words of a write; otherwise room for the result.
     words: Vec<u64>,
+    /// How long after its first lines the others are read, if it is to be torn.
+    tear: Option<Duration>,
     deadline: Duration,
     /// Delay of the answer; `None` if it is lost.
     back: Option<Duration>,
@@ -268,6 +274,9 @@ impl World {
         let late = self.chance(self.faults.late_permille);
         let lost_there = self.rng.random::<bool>() && lost;
         let (there, back) = (self.delay(), self.delay());
+        let may_tear =
+            self.faults.torn_permille > 0 && request.kind == Kind::Read && request.len > LINE_BYTES;
+        let tear = if may_tear && self.chance(self.faults.torn_permille) { Some(self.delay()) } else { None };
 
         let now = self.now;
         let sent = self.links.get_mut(&link).expect("an open link");
@@ -286,7 +295,7 @@ impl World {
             }
             words.resize(request.words(), 0);
             let back = (!lost).then_some(back);
-            let arrive = Arrival { ticket, face, link, target, request, words, deadline, back };
+            let arrive = Arrival { ticket, face, link, target, request, words, tear, deadline, back };
             self.schedule(arrival, What::Arrive(Box::new(arrive)));
         }
         ticket
@@ -333,7 +342,28 @@ impl World {
 
     /// A request has arrived at its target. Its end is reported here, unless the deadline has passed.
     fn arrive(&mut self, mut arrival: Arrival) {
+        if let Some(later) = arrival.tear.take() {
+            // Whatever cannot be read now is refused later.
+            _ = self.effect(&mut arrival);
+            return self.schedule(self.now + later, What::Resume(Box::new(arrival)));
+        }
         let outcome = self.effect(&mut arrival);
+        self.answer(arrival, outcome);
+    }
+
+    /// The other lines of a torn read are read.
+    fn resume(&mut self, mut arrival: Arrival) {
+        let first = arrival.words.clone();
+        let outcome = self.effect(&mut arrival);
+        for (late, early) in arrival.words.chunks_mut(LINE_WORDS).zip(first.chunks(LINE_WORDS)) {
+            if self.rng.random() {
+                late.copy_from_slice(early);
+            }
+        }
+        self.answer(arrival, outcome);
+    }
+
+    fn answer(&mut self, arrival: Arrival, outcome: Option<Result<(), OpError>>) {
         let Arrival { ticket, face, words, deadline, back, .. } = arrival;
         if self.now > deadline {
             return;
@@ -461,6 +491,7 @@ impl World {
         self.now = self.now.max(at);
         match what {
             What::Arrive(arrival) => self.arrive(*arrival),
+            What::Resume(arrival) => self.resume(*arrival),
             What::Gather(gathering) => self.read_all(gathering),
             What::Report { ticket, face: Face::Batch, outcome } => {
                 self.ended.insert(ticket, outcome);

@@ -210,7 +210,7 @@ impl Run {
         self.setting.network.set_faults(match (self.stormy, very_late) {
             (false, _) => Faults::default(),
             (true, false) => Faults { loss_permille, late_permille, ..Faults::default() },
-            (true, true) => Faults { delay: GONE, loss_permille: 0, late_permille: 1000 },
+            (true, true) => Faults { delay: GONE, late_permille: 1000, ..Faults::default() },
         });
         self.tell(index, &goes, very_late);
         let edge = &mut self.edges[index];

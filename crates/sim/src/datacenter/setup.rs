@@ -214,6 +214,7 @@ impl Setup {
                 delay: op(reconfig.op_us_min)..op(reconfig.op_us_max),
                 loss_permille: reconfig.loss_permille,
                 late_permille: reconfig.late_permille,
+                ..Faults::default()
             },
             crash_ns: ns(reconfig.crash_ms),
             back_ns: ns(reconfig.back_ms),
