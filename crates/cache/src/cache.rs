@@ -15,7 +15,7 @@ use siphasher::sip::SipHasher13;
 
 pub use crate::heap::Size;
 use crate::heap::{At, Heap};
-use crate::listing;
+use crate::{check, listing};
 
 #[cfg(test)]
 mod tests;
@@ -172,6 +172,15 @@ impl Cache {
         cache
     }
 
+    /// Tells readers who do not share the machine's clock that this is `now_ns`. To be called some ten times a second.
+    pub fn state_age(&mut self, now_ns: u64) {
+        let (region, map) = self.heap.region();
+        if map.is_remote() {
+            let began_ns = region.load(map.life() + offset_of!(CacheLife, began_ns));
+            self.state(offset_of!(CacheLife, age_ns), now_ns.saturating_sub(began_ns));
+        }
+    }
+
     fn within(settings: Settings, region: OwnedRegion, map: CacheMap) -> Self {
         let Settings { memory_bytes, item_bytes_max, eviction, seed, .. } = settings;
         assert!(region.len() == map.len(), "the region is as long as its map");
@@ -294,7 +303,7 @@ impl Cache {
         assert!((1..=KEY_BYTES_MAX).contains(&key.len()), "the key was checked");
         self.flush_if_due(now);
         let hash = self.hash(key);
-        let len = HEADER_BYTES + key.len() + value.len();
+        let len = self.heap.map().with_check(HEADER_BYTES + key.len() + value.len());
         if !self.fits(key.len(), value.len()) {
             return Err(PutError::TooLarge);
         }
@@ -315,6 +324,11 @@ impl Cache {
         self.set_facts(at, &header);
         self.heap.write(at, HEADER_BYTES, key);
         self.heap.write(at, HEADER_BYTES + key.len(), value);
+        if let Some(word) = self.heap.map().check(header.len()) {
+            let rest = &self.heap.bytes(at, header.len())[HEADER_BYTES..];
+            let check = check::of(self.hasher, &header, rest);
+            self.heap.set_word(at, word, check);
+        }
         self.heap.publish(at, header.stamp);
         if let Some(bytes) = place.unlisted {
             self.list(hash, bytes, at);
@@ -349,8 +363,20 @@ impl Cache {
 
     /// Changes a header whose value stays: others may see each word of it before or after.
     fn set_header(&mut self, at: At, header: &Header) {
+        if self.heap.map().is_remote() {
+            let before = self.header(at);
+            self.change_check(at, &before, header);
+        }
         self.set_facts(at, header);
         self.heap.publish(at, header.stamp);
+    }
+
+    /// Changes the check of an item whose header changes from `before` to `after`, if it has one.
+    fn change_check(&mut self, at: At, before: &Header, after: &Header) {
+        if let Some(word) = self.heap.map().check(after.len()) {
+            let check = check::changed(self.hasher, self.heap.word(at, word), before, after);
+            self.heap.set_word(at, word, check);
+        }
     }
 
     /// Changes all of a header but its stamp.
@@ -561,7 +587,8 @@ impl Cache {
         let old = self.heap.word(to, 0);
         let stamp = Header::begun(old, header.epoch(), header.key_bytes() as u8);
         self.heap.withdraw(to, stamp);
-        self.heap.copy(from, to, header.len());
+        self.heap.copy(from, to, self.heap.map().with_check(header.len()));
+        self.change_check(to, header, &Header { stamp, ..*header });
         self.free(hash, from, bytes);
         self.heap.publish(to, stamp | header.stamp & u64::from(u8::MAX));
         self.list(hash, bytes, to);

@@ -235,7 +235,7 @@ impl Host<'_> {
 
     /// The cache that is to be asked for the item of a key, if that is another one, whose memory cannot be read.
     pub(crate) fn asked(&self, key: &[u8]) -> Option<Home> {
-        self.neighbours.as_ref().filter(|neighbours| neighbours.are_asked())?.home(key)
+        self.neighbours.as_ref()?.asked(key)
     }
 
     /// Leaves a command for others with the driver, with the answer to it if there is no item, should it only read.

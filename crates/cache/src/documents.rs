@@ -20,7 +20,8 @@ use sidelong_layout::{
 use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::{Cache, KEY_BYTES_MAX, Settings, Usage};
-use crate::neighbours::{self, Found, Reader};
+use crate::neighbours;
+use crate::reader::{Found, Link, Reader};
 
 /// The longest wait for a link to a node's memory, which is a file of this machine.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -158,12 +159,11 @@ fn is_key(key: &[u8]) -> bool {
 /// A node whose documents are read.
 struct Home {
     region: String,
-    link: Option<LinkId>,
+    link: Option<Link>,
     /// To the claims on its documents.
     claims: Option<LinkId>,
     /// When it is linked to, or its link looked at, at the earliest.
     link_at_ns: u64,
-    hasher: siphasher::sip::SipHasher13,
 }
 
 /// A node's memory could not be read, or what was read there changed at each try.
@@ -198,13 +198,7 @@ impl DocumentReader {
         directory: Arc<dyn Directory>,
         cluster: u64,
     ) -> Self {
-        let home = |region| Home {
-            region,
-            link: None,
-            claims: None,
-            link_at_ns: 0,
-            hasher: crate::cache::hasher([0, 0]),
-        };
+        let home = |region| Home { region, link: None, claims: None, link_at_ns: 0 };
         DocumentReader {
             homes: regions.into_iter().map(home).collect(),
             map: Documents::map(memory_bytes),
@@ -222,16 +216,18 @@ impl DocumentReader {
         if !is_key(key) {
             return Ok(None);
         }
-        let (link, hash) = self.link(home, key).ok_or(Unread)?;
-        let mut reader =
-            Reader { initiator: &mut self.initiator, batch: &mut self.batch, link, map: self.map, key, hash };
-        let sound = match reader.read() {
+        self.link(home);
+        let place = &mut self.homes[home].link;
+        let link = place.as_mut().ok_or(Unread)?;
+        let (id, hash) = (link.id, link.hash(key));
+        let (initiator, batch) = (&mut self.initiator, &mut self.batch);
+        let sound = match (Reader { initiator, batch, link, key, hash }).read() {
             Ok(Some(Found::Sound(sound))) => sound,
             Ok(None) => return Ok(None),
             Ok(Some(Found::Torn)) | Err(OpError::Timeout) => return Err(Unread),
             Err(error) => {
                 tracing::debug!(region = self.homes[home].region, %error, "documents were not read");
-                self.initiator.close(link);
+                self.initiator.close(id);
                 self.homes[home].link = None;
                 return Err(Unread);
             }
@@ -280,36 +276,38 @@ impl DocumentReader {
         self.batch.value(op).map(Claim::decode)
     }
 
-    /// The link to a node's memory, and the hash of a key there.
-    fn link(&mut self, home: usize, key: &[u8]) -> Option<(LinkId, u64)> {
+    /// Links to a node's memory, if it is time to, and there is no link that leads there.
+    fn link(&mut self, home: usize) {
         let home = &mut self.homes[home];
         let now_ns = neighbours::now_ns();
-        if now_ns >= home.link_at_ns {
-            home.link_at_ns = now_ns + LINK_EVERY_NS;
-            for link in [&mut home.link, &mut home.claims] {
-                if let Some(stale) = link.take_if(|link| !self.initiator.is_current(*link)) {
-                    self.initiator.close(stale);
+        if now_ns < home.link_at_ns {
+            return;
+        }
+        home.link_at_ns = now_ns + LINK_EVERY_NS;
+        if let Some(stale) = home.link.take_if(|link| !self.initiator.is_current(link.id)) {
+            self.initiator.close(stale.id);
+        }
+        if let Some(stale) = home.claims.take_if(|link| !self.initiator.is_current(*link)) {
+            self.initiator.close(stale);
+        }
+        if home.claims.is_none() {
+            let region = Documents::claims(&home.region);
+            let found = self.directory.find(&region, RegionKind::Claims, ClaimMap::LEN, Access::Atomic);
+            home.claims = found.and_then(|key| self.initiator.connect(&key, PATIENCE)).ok();
+        }
+        if home.link.is_none() {
+            let found =
+                self.directory.find(&home.region, RegionKind::Cache, self.map.len(), Access::ReadOnly);
+            match found.and_then(|key| self.initiator.connect(&key, PATIENCE)) {
+                Ok(id) => {
+                    home.link = Link::open(id, self.map, &mut self.initiator, &mut self.batch);
+                    if home.link.is_none() {
+                        self.initiator.close(id);
+                    }
                 }
-            }
-            if home.claims.is_none() {
-                let region = Documents::claims(&home.region);
-                let found = self.directory.find(&region, RegionKind::Claims, ClaimMap::LEN, Access::Atomic);
-                home.claims = found.and_then(|key| self.initiator.connect(&key, PATIENCE)).ok();
-            }
-            if home.link.is_none() {
-                let found =
-                    self.directory.find(&home.region, RegionKind::Cache, self.map.len(), Access::ReadOnly);
-                let linked = found.and_then(|key| self.initiator.connect(&key, PATIENCE));
-                let link = linked
-                    .inspect_err(|error| tracing::debug!(%error, "no link to a node's documents"))
-                    .ok()?;
-                match neighbours::life(&mut self.initiator, &mut self.batch, link, self.map) {
-                    Some(life) => (home.link, home.hasher) = (Some(link), crate::cache::hasher(life.seed)),
-                    None => self.initiator.close(link),
-                }
+                Err(error) => tracing::debug!(%error, "no link to a node's documents"),
             }
         }
-        Some((home.link?, neighbours::hash(home.hasher, key)))
     }
 }
 

@@ -5,19 +5,24 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Batch, Initiator, LinkId, OwnedRegion, RegionSpec};
-use sidelong_layout::{CACHE_UNIT, CacheEntry, CacheMap, LINE_BYTES, RegionKind};
+use sidelong_fabric::{Access, Batch, Initiator, OwnedRegion, RegionSpec};
+use sidelong_layout::{
+    CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheItem, CacheMap, LINE_BYTES, RegionKind,
+};
 use sidelong_policy::cache::protocol::Protocol;
 use sidelong_policy::cache::store::Eviction;
 
+use crate::cache::hasher;
+use crate::check;
 use crate::cooperative::Node;
-use crate::neighbours::{Found, Reader};
+use crate::reader::{Found, Link, Reader};
 use crate::session::Wants;
 use crate::{Cache, Counters, Host, Settings, World, frame};
 
 const ITEM_BYTES_MAX: usize = 1024;
 const OUT_BYTES_MAX: usize = 512;
 const KEY: &[u8] = b"key";
+const SEED: [u64; 2] = [3, 4];
 const HASH: u64 = 0x0123_4567_89ab_cdef;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -79,8 +84,9 @@ struct Bench {
     _directory: tempfile::TempDir,
     region: OwnedRegion,
     initiator: Initiator,
-    link: LinkId,
     map: CacheMap,
+    /// As those of this machine read, and as devices of others do.
+    links: [Link; 2],
 }
 
 impl Bench {
@@ -93,8 +99,9 @@ impl Bench {
         let region = host.offer_owned(&spec).expect("it is offered");
         let mut initiator = Initiator::new();
         let key = region.key().expect("it is offered");
-        let link = initiator.connect(key, PATIENCE).expect("it is there");
-        Bench { _directory: directory, region, initiator, link, map }
+        let id = initiator.connect(key, PATIENCE).expect("it is there");
+        let links = [map, map.remote()].map(|map| Link::new(id, map, SEED));
+        Bench { _directory: directory, region, initiator, map, links }
     }
 }
 
@@ -117,22 +124,33 @@ pub fn cooperative(protocol: u8, mut bytes: &[u8]) {
     assert!(answers <= 2);
 }
 
-/// The memory of a neighbour, with `bytes` where a key's item is listed and lies: what a reader finds is the key's, or nothing.
+/// The memory of a neighbour, with `bytes` where a key's item is listed and lies: what a reader finds is the key's, or nothing. An
+/// item with the check that it should have is read by devices, too.
 pub fn memory(life: [u8; LINE_BYTES], entry_bytes: u32, at: u16, bytes: &[u8]) {
-    BENCH.with_borrow_mut(|Bench { region, initiator, link, map, .. }| {
+    BENCH.with_borrow_mut(|Bench { region, initiator, map, links, .. }| {
         let at = u32::from(at) % (map.items_bytes() / CACHE_UNIT) as u32;
         let place = at as usize * CACHE_UNIT;
         let len = bytes.len().min(map.items_bytes() - place);
         region.write(map.life(), &life);
         region.write(map.items() + place, &bytes[..len]);
+        if let Some((header, rest)) = bytes[..len].split_at_checked(CACHE_ITEM_BYTES) {
+            let header: CacheItem = bytemuck::pod_read_unaligned(header);
+            let word = map.remote().check(header.len()).filter(|word| word + 8 <= map.items_bytes() - place);
+            if let (Some(word), Some(rest)) = (word, rest.get(..header.len() - CACHE_ITEM_BYTES)) {
+                let check = check::of(hasher(SEED), &header, rest);
+                region.store(map.items() + place + word, check, Ordering::Release);
+            }
+        }
         let [bucket, _] = map.buckets(HASH);
         region.store(bucket, CacheEntry::new(HASH, entry_bytes as usize, at).0, Ordering::Release);
-        let (link, map, mut batch) = (*link, *map, Batch::new());
-        let mut reader = Reader { initiator, batch: &mut batch, link, map, key: KEY, hash: HASH };
-        if let Ok(Some(Found::Sound(sound))) = reader.read() {
-            let found = batch.bytes(sound.op).expect("it was read");
-            assert_eq!(&found[size_of_val(&sound.item)..][..KEY.len()], KEY);
-            assert!(sound.item.len() <= found.len());
+        for link in links {
+            let mut batch = Batch::new();
+            let mut reader = Reader { initiator, batch: &mut batch, link, key: KEY, hash: HASH };
+            if let Ok(Some(Found::Sound(sound))) = reader.read() {
+                let found = batch.bytes(sound.op).expect("it was read");
+                assert_eq!(&found[size_of_val(&sound.item)..][..KEY.len()], KEY);
+                assert!(sound.item.len() <= found.len());
+            }
         }
     });
 }

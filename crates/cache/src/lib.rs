@@ -23,6 +23,7 @@
 pub const VERSION: &str = concat!("1.6.18-sidelong-", env!("CARGO_PKG_VERSION"));
 
 pub mod cache;
+mod check;
 mod command;
 pub mod cooperative;
 pub mod counters;
@@ -37,6 +38,7 @@ pub mod neighbours;
 mod outgoing;
 mod protocol;
 mod published;
+mod reader;
 pub mod server;
 pub mod session;
 mod stats;

@@ -30,6 +30,7 @@ use rustix::fd::OwnedFd;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
+use sidelong_layout::Time;
 
 use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
@@ -301,7 +302,7 @@ impl<'a> Server<'a> {
         }
         self.publish();
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.tick(&mut locked(self.store).cache);
+            neighbours.tick(&mut locked(self.store).cache, Time(neighbours::now_ns()));
         }
         self.tick_peers(Instant::now());
         if self.store().cache.is_lost() {

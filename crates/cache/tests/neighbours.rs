@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use caches::{Caches, Member, SEED};
+use caches::{Caches, Member, NAMES, SEED};
+use sidelong_cache::Wants;
 use sidelong_fabric::{Access, Batch, Directory as _, Initiator};
-use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, LINE_BYTES, RegionKind};
+use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheMap, LINE_BYTES, RegionKind};
 use siphasher::sip::SipHasher13;
 
 /// Only a failing test waits so long.
@@ -21,15 +22,45 @@ const MEMORY_BYTES: usize = 8 << 20;
 /// The keys of the home that are read.
 const KEYS: usize = 16;
 
-fn caches() -> Caches {
-    Caches::new(MEMORY_BYTES)
+/// Caches of one machine.
+fn local() -> Caches {
+    Caches::new(MEMORY_BYTES, CacheMap::new(MEMORY_BYTES, NAMES.len()))
 }
 
-/// The answer to a command.
+/// Those of several, whose items have checks. Each reads as a device would.
+fn remote() -> Caches {
+    Caches::new(MEMORY_BYTES, CacheMap::new(MEMORY_BYTES, NAMES.len()).remote())
+}
+
+/// The home and a reader that is linked to it, and knows what time it is there.
+fn linked(caches: &Caches) -> (Member, Member) {
+    let (mut home, mut reader) = (caches.member(0), caches.member(1));
+    let begun = Instant::now();
+    while !reads_the_home(&mut reader) {
+        assert!(begun.elapsed() < PATIENCE, "no link to the home");
+        home.tick();
+        reader.tick();
+    }
+    (home, reader)
+}
+
+/// Whether a key of the home's is found by reading, rather than by asking: here, that it is missed.
+fn reads_the_home(reader: &mut Member) -> bool {
+    let key = reader.keys(1).remove(0);
+    get(reader, &key);
+    let before = reader.neighbours.reads();
+    before.misses > before.failures
+}
+
+/// The answer to a command that needs no other cache but to read it.
 fn ask(member: &mut Member, command: &[u8]) -> Vec<u8> {
     let mut answer = Vec::new();
-    member.ask(command, &mut answer);
-    answer
+    match member.ask(command, &mut answer) {
+        Wants::Input(1) => answer,
+        // The home is to be asked, and here nobody does.
+        Wants::Answer => b"END\r\n".to_vec(),
+        wants => panic!("{wants:?}"),
+    }
 }
 
 fn get(member: &mut Member, key: &str) -> Option<Vec<u8>> {
@@ -113,16 +144,24 @@ fn keys_of_home(home: &Member, random: u64) -> Option<String> {
 
 #[test]
 fn a_read_returns_what_was_there_at_one_moment() {
+    reads_return_what_was_there(&local());
+}
+
+#[test]
+fn so_does_one_that_goes_by_the_check() {
+    reads_return_what_was_there(&remote());
+}
+
+fn reads_return_what_was_there(caches: &Caches) {
     let reads = std::env::var("SIDELONG_READS").ok().and_then(|reads| reads.parse().ok());
     let reads: u64 = reads.unwrap_or(200_000);
-    let caches = caches();
     let keys = caches.member(1).keys(KEYS);
     let histories: Vec<History> = keys.iter().map(|_| History::default()).collect();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| change(&caches, &keys, &histories, &is_over));
+        scope.spawn(|| change(caches, &keys, &histories, &is_over));
         let reader = |me: usize| {
-            let (caches, keys, histories) = (&caches, &keys, &histories);
+            let (keys, histories) = (&keys, &histories);
             move || {
                 let mut reader = caches.member(me);
                 let (mut hits, mut turn) = (0, 0);
@@ -165,7 +204,7 @@ fn a_read_returns_what_was_there_at_one_moment() {
 /// The control: what is in a place is no value, if nobody looks whether it has changed.
 #[test]
 fn an_unchecked_read_returns_what_was_never_there() {
-    let caches = caches();
+    let caches = local();
     let keys = caches.member(1).keys(KEYS);
     let histories: Vec<History> = keys.iter().map(|_| History::default()).collect();
     let is_over = AtomicBool::new(false);
@@ -214,42 +253,62 @@ fn an_unchecked_read_returns_what_was_never_there() {
 
 #[test]
 fn what_others_read_stays() {
-    let caches = caches();
-    let (mut home, mut reader) = (caches.member(0), caches.member(1));
-    let key = reader.keys(1).remove(0);
-    let store = |home: &mut Member, name: &str| {
-        ask(home, format!("set {name} 0 0 1000 noreply\r\n{}\r\n", "x".repeat(1000)).as_bytes());
-    };
-    store(&mut home, &key);
-    reader.tick();
-    let filler: Vec<_> = (0u64..0xffff).filter_map(|number| keys_of_home(&home, number << 40)).collect();
-    for (number, name) in filler.iter().enumerate() {
-        store(&mut home, name);
-        if number % 500 == 0 {
-            for _ in 0..64 {
-                assert!(get(&mut reader, &key).is_some(), "evicted after {number} others were stored");
+    for caches in [local(), remote()] {
+        let (mut home, mut reader) = linked(&caches);
+        let key = reader.keys(1).remove(0);
+        let store = |home: &mut Member, name: &str| {
+            ask(home, format!("set {name} 0 0 1000 noreply\r\n{}\r\n", "x".repeat(1000)).as_bytes());
+        };
+        store(&mut home, &key);
+        let filler: Vec<_> = (0u64..0xffff).filter_map(|number| keys_of_home(&home, number << 40)).collect();
+        for (number, name) in filler.iter().enumerate() {
+            store(&mut home, name);
+            if number % 500 == 0 {
+                for _ in 0..64 {
+                    assert!(get(&mut reader, &key).is_some(), "evicted after {number} others were stored");
+                }
+                home.tick();
             }
-            home.tick();
         }
+        assert!(home.cache.usage().evicted > 10_000);
     }
-    assert!(home.cache.usage().evicted > 10_000);
 }
 
 #[test]
 fn times_and_flushes_are_the_homes() {
-    let caches = caches();
-    let (mut home, mut reader) = (caches.member(0), caches.member(1));
-    let name = reader.keys(1).remove(0);
-    reader.tick();
-    ask(&mut home, format!("set {name} 3 100 1 noreply\r\nx\r\n").as_bytes());
-    let answer = String::from_utf8(ask(&mut reader, format!("mg {name} t f v\r\n").as_bytes())).unwrap();
-    let (left, rest) = answer.strip_prefix("VA 1 t").unwrap().split_once(' ').unwrap();
-    assert!((98..=100).contains(&left.parse::<u32>().unwrap()) && rest == "f3\r\nx\r\n", "{answer}");
-    ask(&mut home, format!("touch {name} -1 noreply\r\n").as_bytes());
-    assert_eq!(get(&mut reader, &name), None);
-    ask(&mut home, format!("set {name} 0 0 1 noreply\r\ny\r\n").as_bytes());
-    assert_eq!(get(&mut reader, &name), Some(b"y".to_vec()));
-    // As a home carries out what others send: for itself alone.
-    home.cache.flush(1, 1);
-    assert_eq!(get(&mut reader, &name), None);
+    for caches in [local(), remote()] {
+        let (mut home, mut reader) = linked(&caches);
+        let name = reader.keys(1).remove(0);
+        ask(&mut home, format!("set {name} 3 100 1 noreply\r\nx\r\n").as_bytes());
+        let answer = String::from_utf8(ask(&mut reader, format!("mg {name} t f v\r\n").as_bytes())).unwrap();
+        let (left, rest) = answer.strip_prefix("VA 1 t").unwrap().split_once(' ').unwrap();
+        assert!((98..=100).contains(&left.parse::<u32>().unwrap()) && rest == "f3\r\nx\r\n", "{answer}");
+        ask(&mut home, format!("touch {name} 50 noreply\r\n").as_bytes());
+        let answer = String::from_utf8(ask(&mut reader, format!("mg {name} t\r\n").as_bytes())).unwrap();
+        assert!(["HD t50\r\n", "HD t49\r\n", "HD t48\r\n"].contains(&&*answer), "{answer}");
+        ask(&mut home, format!("touch {name} -1 noreply\r\n").as_bytes());
+        assert_eq!(get(&mut reader, &name), None);
+        ask(&mut home, format!("set {name} 0 0 1 noreply\r\ny\r\n").as_bytes());
+        assert_eq!(get(&mut reader, &name), Some(b"y".to_vec()));
+        // As a home carries out what others send: for itself alone.
+        home.cache.flush(1, 1);
+        assert_eq!(get(&mut reader, &name), None);
+    }
+}
+
+/// A home that hangs states no time. It is read on, but for what has expired meanwhile.
+#[test]
+fn a_home_of_another_machine_that_hangs_grows_older() {
+    let caches = remote();
+    let (mut home, mut reader) = linked(&caches);
+    let [expires, stays] = reader.keys(2).try_into().unwrap();
+    ask(&mut home, format!("set {expires} 0 2 1 noreply\r\nx\r\n").as_bytes());
+    ask(&mut home, format!("set {stays} 0 0 1 noreply\r\ny\r\n").as_bytes());
+    let begun = Instant::now();
+    while get(&mut reader, &expires).is_some() {
+        assert!(begun.elapsed() < PATIENCE, "it does not expire");
+        thread::sleep(Duration::from_millis(10));
+        reader.tick();
+    }
+    assert_eq!(get(&mut reader, &stays), Some(b"y".to_vec()));
 }

@@ -302,6 +302,9 @@ pub struct CachePeer {
     /// Where caches of other machines connect. Needed with a secret.
     #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
     pub fabric_listen: Option<SocketAddr>,
+    /// Where caches of other machines ask how to read its memory over verbs. Default none: they ask it for items instead.
+    #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
+    pub verbs_listen: Option<SocketAddr>,
     /// The admin endpoint. Default none.
     #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
     pub admin: Option<SocketAddr>,
@@ -327,6 +330,7 @@ impl CachePeer {
             name: name.into(),
             listen,
             fabric_listen: None,
+            verbs_listen: None,
             admin: None,
             memory_mb: Self::default_memory_mb(),
             clients_max: Self::default_clients_max(),

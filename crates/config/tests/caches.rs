@@ -130,7 +130,23 @@ fn caches_of_several_machines_are_reached_at_addresses() {
         let refused = parsed(more).unwrap_err().to_string();
         assert_eq!(refused, format!("cluster.toml:{line}: {found}; {expected}"));
     }
-    parsed("fabric_listen = \"10.0.0.2:7301\"\n").unwrap();
+    let reached = "fabric_listen = \"10.0.0.2:7301\"\n";
+    parsed(reached).unwrap();
+    for (port, refused) in [
+        (
+            0,
+            "cache \"c2\" has verbs_listen = \"10.0.0.2:0\"; expected an address and a port that other machines can reach",
+        ),
+        (
+            7301,
+            "cache \"c2\" would listen on 10.0.0.2:7301, as cache \"c2\" does; expected a different address",
+        ),
+    ] {
+        let found =
+            parsed(&format!("{reached}verbs_listen = \"10.0.0.2:{port}\"\n")).unwrap_err().to_string();
+        assert_eq!(found, format!("cluster.toml:11: {refused}"));
+    }
+    parsed(&format!("{reached}verbs_listen = \"10.0.0.2:7302\"\n")).unwrap();
 }
 
 #[test]
@@ -139,7 +155,7 @@ fn the_files_of_the_page_are_cluster_files() {
     let page = std::fs::read_to_string(page).unwrap();
     let files: Vec<_> =
         page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(files.len(), 3);
+    assert_eq!(files.len(), 4);
     for file in files {
         ClusterFile::parse(file, "docs/cache.md").unwrap().cluster().unwrap();
     }

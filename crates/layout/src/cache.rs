@@ -4,6 +4,9 @@
 //! and after all else. So who reads the item, and then its stamp again, knows whether the bytes are of one value. A place may
 //! also have been given to items of other sizes meanwhile, so that what lay there was no stamp; then
 //! [`CacheLife::generation`] has changed.
+//!
+//! That takes reads in order, and a clock that both have. Where devices of other machines read ([`CacheMap::remote`]), each item
+//! ends with a check of its bytes, and the cache states how old it is.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -26,13 +29,37 @@ pub struct CacheMap {
     caches: usize,
     buckets: usize,
     items_bytes: usize,
+    is_remote: bool,
 }
 
 impl CacheMap {
     /// Of a cache with so many bytes for buckets and items, one of `caches`. Of none, it has no buckets either.
     pub const fn new(memory_bytes: usize, caches: usize) -> Self {
         let buckets = if caches == 0 { 0 } else { memory_bytes / BUCKETS_PART / LINE_BYTES };
-        CacheMap { caches, buckets, items_bytes: memory_bytes - buckets * LINE_BYTES }
+        CacheMap { caches, buckets, items_bytes: memory_bytes - buckets * LINE_BYTES, is_remote: false }
+    }
+
+    /// The same, for a cache whose memory devices of other machines read.
+    pub const fn remote(self) -> Self {
+        CacheMap { is_remote: true, ..self }
+    }
+
+    /// Whether devices of other machines read it.
+    pub const fn is_remote(self) -> bool {
+        self.is_remote
+    }
+
+    /// Where the check of an item of `len` bytes is, in bytes from its begin on; `None` if items have none.
+    pub const fn check(self, len: usize) -> Option<usize> {
+        if self.is_remote { Some(len.next_multiple_of(8)) } else { None }
+    }
+
+    /// Bytes of an item of `len` bytes with its check, if it has one.
+    pub const fn with_check(self, len: usize) -> usize {
+        match self.check(len) {
+            Some(at) => at + 8,
+            None => len,
+        }
     }
 
     /// The [`CacheLife`].
@@ -96,8 +123,10 @@ pub struct CacheLife {
     pub generation: u64,
     /// Secret of its keys' hash.
     pub seed: [u64; 2],
+    /// Time since its second 0, in nanoseconds, as of its last tick. It tells the time where clocks are not shared.
+    pub age_ns: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 impl CacheLife {
@@ -263,6 +292,7 @@ mod tests {
         }
         assert_eq!(map.buckets_bytes() + map.items_bytes(), 8 << 20);
         assert!(map.len() >= map.items() + map.items_bytes());
+        assert_eq!([map, map.remote()].map(|map| map.with_check(41)), [41, 56]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 11;
+pub const LAYOUT_VERSION: u32 = 12;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -38,8 +38,8 @@ node(ownership8,reading8,health8,requests8,zero32),list(node2),server(family2,po
 workers:header64,node(sent8,trial8,uncounted8,zero40),slot(pid4,started4,zero56,node(in_flight8,unanswered8,answers8,\
 refused4,failed4))x128;\
 cache:header64,life64,(reads64,hash8x4096)xcaches,bucket64,items;\
-life:flush8,began8,generation8,seed16,zero24;flush:epoch16,flush_at32;entry:at32,units16,tag16;\
-item:stamp8,cas8,value4,flags4,expires4,accessed4;stamp:marks8(live,fetched,stale,won),key8,epoch16,generation32;\
+life:flush8,began8,generation8,seed16,age8,zero16;flush:epoch16,flush_at32;entry:at32,units16,tag16;\
+item:stamp8,cas8,value4,flags4,expires4,accessed4,key,value,remote(check8);stamp:marks8(live,fetched,stale,won),key8,epoch16,generation32;\
 claims:header64,claim(tag24,until_ms40)x4096";
 
 /// What a region holds.

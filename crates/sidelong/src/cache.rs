@@ -20,14 +20,14 @@ use sidelong_cache::server::{self, Listener, Options, Way};
 use sidelong_cache::{Cache, Login, Near, Published, Settings, Users};
 use sidelong_config::CachePeer;
 use sidelong_edge::Admin;
-use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Host, RegionSpec};
+use sidelong_fabric::{Access, RegionSpec};
 use sidelong_layout::{CacheMap, RegionKind};
 use sidelong_policy::cache::store::Eviction;
 use sidelong_tls::{Certificate, ClientCa, RENEW_EVERY, Tls, TlsError};
 
 use crate::cli::PartArgs;
 use crate::event::Event;
+use crate::fabric::{Offering, items_region};
 use crate::failure::{Failure, say};
 use crate::hangup::Hangup;
 use crate::listen;
@@ -187,6 +187,17 @@ impl Member {
         Some(Way::Network { address: peer.fabric_listen?, secret: secret.clone(), cluster })
     }
 
+    /// Where it offers its memory to the others. `None` if they ask it for items.
+    fn offering(&self) -> Result<Option<Offering>, Failure> {
+        let fabric = &self.parts.fabric;
+        let listen = if fabric.has_device() { self.peer().verbs_listen } else { None };
+        match listen {
+            Some(listen) => Ok(Some(fabric.offer(listen)?)),
+            None if fabric.shares_memory() => Ok(Some(fabric.offer(self.peer().listen)?)),
+            None => Ok(None),
+        }
+    }
+
     fn peer(&self) -> &CachePeer {
         &self.parts.cluster.cache.peers[self.index]
     }
@@ -272,24 +283,30 @@ impl Setup {
             let refused = |error| Failure::new(format!("-m {}: {error}", self.memory_mib));
             return Ok((Cache::new(settings).map_err(refused)?, None));
         };
-        let Parts { cluster, run, fabric, .. } = &member.parts;
+        let Parts { cluster, fabric, .. } = &member.parts;
         let all = &cluster.cache.peers;
+        let offering = member.offering()?;
+        let map = |peer: &CachePeer| {
+            let map = CacheMap::new(peer.memory_mb as usize * MIB, all.len());
+            if fabric.has_device() { map.remote() } else { map }
+        };
         let peer = |peer: &CachePeer| Peer {
             name: peer.name.clone(),
-            region: format!("{}.items", peer.name),
-            map: CacheMap::new(peer.memory_mb as usize * MIB, all.len()),
+            region: items_region(&peer.name),
+            map: map(peer),
         };
         let peers: Vec<Peer> = all.iter().map(peer).collect();
         let ways = all.iter().filter_map(|peer| member.way(peer)).collect();
-        let (identity, incarnation) = member.parts.life();
-        if !fabric.shares_memory() {
-            let neighbours = Neighbours::new(member.index, &peers, None, identity);
+        let directory = offering.as_ref().map(|_| fabric.directory());
+        let neighbours = Neighbours::new(member.index, &peers, directory, fabric.initiator()?);
+        let Some(offering) = offering else {
             let near_bytes = cluster.cache.near_bytes(member.peer()) as usize;
             let near = (near_bytes > 0).then(|| Near::new(cluster.cache.fresh, near_bytes));
             let own = Settings { memory_bytes: settings.memory_bytes - near_bytes, ..settings };
             return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways, near })));
-        }
+        };
         let Peer { region, map, .. } = &peers[member.index];
+        let (identity, incarnation) = member.parts.life();
         let spec = RegionSpec {
             name: region,
             kind: RegionKind::Cache,
@@ -298,10 +315,9 @@ impl Setup {
             cluster: identity,
             incarnation,
         };
-        let host = Host::Shm(ShmHost::new(run.path()));
-        let region = regions::offer_owned(&host, &spec, "memory_mb of the cache")?;
+        let region = regions::offer_owned(&offering.host, &spec, "memory_mb of the cache")?;
+        region.key().map_or(Ok(()), |key| offering.publish(key))?;
         let cache = Cache::offered(settings, region, *map, began_ns);
-        let neighbours = Neighbours::new(member.index, &peers, Some(fabric.directory()), identity);
         Ok((cache, Some(server::Cluster { neighbours, ways, near: None })))
     }
 

@@ -199,7 +199,7 @@ impl Memory {
             true => {
                 let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
                 let share = offer_share(&offer.host, &member.name, map, parts.life())?;
-                offer.publish(&share)?;
+                offer.publish(share.key())?;
                 Some(share)
             }
         };
@@ -208,7 +208,7 @@ impl Memory {
             true => {
                 let nodes = parts.cluster.nodes.len();
                 let front = offer_front(&offer.host, &member.name, nodes, parts.life())?;
-                offer.publish(&front)?;
+                offer.publish(front.key())?;
                 Some(front)
             }
         };

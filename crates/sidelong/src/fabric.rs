@@ -9,7 +9,7 @@ use sidelong_edge::{Counts, share_region};
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 #[cfg(feature = "verbs")]
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
-use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_fabric::{Directory, Host, Initiator, Key, RunDirectory, shm::ShmHost, tcp::TcpHost};
 use sidelong_layout::fnv1a;
 use sidelong_load::{self as load, Finder};
 use sidelong_reconfig::{board_region, front_region, load_region, words_region};
@@ -84,6 +84,15 @@ impl Fabric {
     /// Whether memory is shared, and so outlives the process that offered it.
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::Shm)
+    }
+
+    /// Whether devices read the memory of other machines.
+    pub(crate) fn has_device(&self) -> bool {
+        #[cfg(feature = "verbs")]
+        let has = matches!(self.backend, Backend::Verbs(_));
+        #[cfg(not(feature = "verbs"))]
+        let has = false;
+        has
     }
 
     /// Whether all parts are on one machine, and so have one clock.
@@ -187,10 +196,10 @@ pub(crate) struct Offering {
 }
 
 impl Offering {
-    pub(crate) fn publish(&self, region: &Region) -> Result<(), Failure> {
+    pub(crate) fn publish(&self, key: &Key) -> Result<(), Failure> {
         match &self.endpoint {
-            Some(endpoint) => endpoint.publish(region.key()),
-            None => self.run.publish(region.key())?,
+            Some(endpoint) => endpoint.publish(key),
+            None => self.run.publish(key)?,
         }
         Ok(())
     }
@@ -259,7 +268,12 @@ fn identity(cluster: &Cluster) -> u64 {
     fnv1a(text.as_bytes()).max(1)
 }
 
-/// The control endpoint to ask for each region. Each node and edge offers its own; the first node offers the board, too.
+/// The name of the region with a cache's items.
+pub(crate) fn items_region(cache: &str) -> String {
+    format!("{cache}.items")
+}
+
+/// The control endpoint to ask for each region. Each node, edge and cache offers its own; the first node offers the board, too.
 fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
     let nodes = &cluster.nodes;
     let of_node = |node: &config::Node| {
@@ -271,7 +285,9 @@ fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
         front.fabric_listen.map(|address| regions.map(|region| (region, address)))
     };
     let fronts = cluster.fronts.iter().filter_map(of_front).flatten();
-    nodes.iter().flat_map(of_node).chain(board).chain(fronts)
+    let of_cache = |peer: &config::CachePeer| Some((items_region(&peer.name), peer.verbs_listen?));
+    let caches = cluster.cache.peers.iter().filter_map(of_cache);
+    nodes.iter().flat_map(of_node).chain(board).chain(fronts).chain(caches)
 }
 
 /// The backend that the cluster's parts use, and why.

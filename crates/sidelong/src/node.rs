@@ -344,7 +344,7 @@ impl Memory {
             site => offer_words(host, &node.name, site, parts.life())?,
         };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
-            offer.publish(region)?;
+            offer.publish(region.key())?;
         }
         let guard = Guard::start(vec![load.clone(), words.clone()], board, parts.board_anew())?;
         Ok(Memory { load, words, guard })

@@ -325,6 +325,15 @@ fn histories_over_a_network_are_linearizable() {
 }
 
 #[test]
+#[cfg(feature = "verbs")]
+fn histories_over_verbs_are_linearizable() {
+    if support::has_rdma() {
+        let mut caches = Caches::over_verbs(8);
+        assert_eq!(run(&mut caches, Plan::new(6)), None);
+    }
+}
+
+#[test]
 fn with_copies_reads_are_as_old_as_they_may_be_and_no_older() {
     let mut caches = Caches::with_copies(16, FRESH);
     assert_eq!(run(&mut caches, Plan { fresh: FRESH, ..Plan::new(6) }), None);

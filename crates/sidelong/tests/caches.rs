@@ -474,3 +474,142 @@ fn nor_while_caches_hang_die_and_come_back() {
         one.end().succeeded();
     }
 }
+
+/// Caches of several machines whose devices read the others' memory. In an emulated guest a device may answer late, which is a miss.
+#[cfg(feature = "verbs")]
+mod over_verbs {
+    use super::*;
+    use support::has_rdma;
+
+    /// What a `get` finds, which must be `value` or nothing.
+    fn finds(client: &mut Client, key: &str, value: &str) -> bool {
+        let found = client.list(&format!("get {key}"));
+        let wanted = format!("VALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+        assert!(found == wanted || found == "END\r\n", "{found:?} is not {wanted:?}");
+        found == wanted
+    }
+
+    fn set(client: &mut Client, key: &str, value: &str, expires_s: u32) {
+        client.asks(format!("set {key} 0 {expires_s} {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    }
+
+    /// Stops a cache, while which another one finds its items: it cannot have been asked for them.
+    fn stop_and_read(caches: &Caches, number: usize, client: &mut Client, key: &str, value: &str) {
+        eventually("its memory is read", || {
+            caches.signal(number, Signal::STOP);
+            let all = (0..20).all(|_| finds(client, key, value));
+            if !all {
+                caches.signal(number, Signal::CONT);
+                // So that there is time for a link.
+                thread::sleep(Duration::from_millis(500));
+            }
+            all
+        });
+    }
+
+    #[test]
+    fn any_cache_answers_for_any_key() {
+        if !has_rdma() {
+            return;
+        }
+        let caches = Caches::over_verbs(8);
+        let mut clients = caches.clients();
+        for key in (0..20).map(|key| format!("k{key}")) {
+            for writer in 0..3 {
+                // In one line, and in many packets.
+                let value = format!("{key}-{writer};").repeat([1, 500, 5_000][writer]);
+                set(&mut clients[writer], &key, &value, 0);
+                for reader in &mut clients {
+                    eventually("it is found", || finds(reader, &key, &value));
+                }
+            }
+        }
+        let [a, b, c] = &mut clients;
+        for key in (0..20).map(|key| format!("n{key}")) {
+            set(a, &key, "5", 0);
+            b.asks(format!("incr {key} 6\r\n"), "11\r\n");
+            eventually("the sum is found", || finds(c, &key, "11"));
+            c.asks(format!("delete {key}\r\n"), "DELETED\r\n");
+            a.asks(format!("get {key}\r\n"), "END\r\n");
+        }
+        b.asks("flush_all\r\n", "OK\r\n");
+        for client in &mut clients {
+            (0..20).for_each(|key| client.asks(format!("get k{key}\r\n"), "END\r\n"));
+        }
+        assert!(clients.iter_mut().map(|client| client.stat("neighbour_hits")).sum::<u64>() > 100);
+    }
+
+    #[test]
+    fn a_home_that_is_stopped_is_read_on_and_what_expires_is_gone() {
+        if !has_rdma() {
+            return;
+        }
+        let caches = Caches::over_verbs(8);
+        let (key, mut client) = (caches.key_of(1), caches.client(0));
+        set(&mut client, &key, "stays", 0);
+        stop_and_read(&caches, 1, &mut client, &key, "stays");
+        caches.signal(1, Signal::CONT);
+        eventually("it takes changes again", || {
+            client.say(format!("set {key} 0 3 7\r\nexpires\r\n"));
+            client.line() == "STORED\r\n"
+        });
+        caches.signal(1, Signal::STOP);
+        eventually("it has expired", || !finds(&mut client, &key, "expires"));
+        for _ in 0..20 {
+            assert!(!finds(&mut client, &key, "expires"), "it was gone");
+        }
+        caches.signal(1, Signal::CONT);
+        eventually("it takes changes again", || {
+            client.say(format!("set {key} 0 0 3\r\nyet\r\n"));
+            client.line() == "STORED\r\n"
+        });
+        eventually("it is found", || finds(&mut client, &key, "yet"));
+    }
+
+    #[test]
+    fn a_home_that_was_killed_comes_back_empty() {
+        if !has_rdma() {
+            return;
+        }
+        let mut caches = Caches::over_verbs(8);
+        let (key, mut client) = (caches.key_of(2), caches.client(0));
+        set(&mut client, &key, "old", 0);
+        eventually("it is found", || finds(&mut client, &key, "old"));
+        caches.running[2].take().unwrap().kill();
+        eventually("it is missed", || !finds(&mut client, &key, "old"));
+        client.say(format!("set {key} 0 0 3\r\nnew\r\n"));
+        let refused = client.line();
+        assert!(refused.starts_with("SERVER_ERROR cache c3"), "{refused}");
+        caches.restart(2);
+        client.asks(format!("get {key}\r\n"), "END\r\n");
+        eventually("it takes changes again", || {
+            client.say(format!("set {key} 0 0 4\r\nanew\r\n"));
+            client.line() == "STORED\r\n"
+        });
+        stop_and_read(&caches, 2, &mut client, &key, "anew");
+    }
+
+    #[test]
+    fn one_that_offers_no_memory_is_asked_and_asks() {
+        if !has_rdma() {
+            return;
+        }
+        let mut caches = Caches::over_verbs(8);
+        caches.running[2].take().unwrap().end().succeeded();
+        caches.running[2] = Some(caches.part_of(2, SECRET, |peers| peers[2].verbs_listen = None));
+        caches.await_all();
+        for (home, other) in [(0, 2), (2, 0)] {
+            let (key, [mut home, mut other]) =
+                (caches.key_of(home), [home, other].map(|number| caches.client(number)));
+            set(&mut home, &key, "value", 0);
+            eventually("it is found", || finds(&mut other, &key, "value"));
+        }
+    }
+
+    #[test]
+    fn no_read_is_older_than_what_was_known_before() {
+        if has_rdma() {
+            check(&Caches::over_verbs(8), 300, || {});
+        }
+    }
+}

@@ -255,18 +255,11 @@ fn what_was_not_built_in_is_refused_in_one_line() {
 #[cfg(feature = "verbs")]
 mod over_verbs {
     use super::*;
-
-    fn has_device() -> bool {
-        let has = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
-        if !has {
-            support::skipped("verbs: no RDMA device; cargo xtask vm has one");
-        }
-        has
-    }
+    use support::has_rdma;
 
     #[test]
     fn where_there_is_no_device_it_is_refused_in_one_line() {
-        if !has_device() {
+        if !has_rdma() {
             let cluster = Cluster::new(&[("alpha", 1)]);
             let line = cluster.up(&["--fabric", "verbs"]).finish().refused();
             assert!(line.contains("fabric verbs is not available: no RDMA device"), "{line}");
@@ -276,7 +269,7 @@ mod over_verbs {
     /// The kernel's memory, registered for reading: no thread of the node keeps it.
     #[test]
     fn a_record_that_the_kernel_keeps_is_read() {
-        if has_device() {
+        if has_rdma() {
             let mut cluster = Cluster::new(&[("alpha", 1)]);
             cluster.file.load.scheme = Scheme::RdmaSync;
             at_ease(&mut cluster);
@@ -295,7 +288,7 @@ mod over_verbs {
 
     #[test]
     fn a_whole_data_center_runs_on_one_machine() {
-        if has_device() {
+        if has_rdma() {
             let cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
             let mut cluster = cluster.with_load(100, Some(300));
             at_ease(&mut cluster);
@@ -309,7 +302,7 @@ mod over_verbs {
 
     #[test]
     fn an_edge_reads_routes_and_moves_nodes_of_other_machines() {
-        if has_device() {
+        if has_rdma() {
             reads_routes_and_moves(|machines| {
                 machines.cluster.file.cluster.fabric = Fabric::Verbs;
                 at_ease(&mut machines.cluster);

@@ -73,13 +73,13 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
         let found = format!("fresh_ms is {} in a cluster on one machine", ms(cache.fresh));
         (found, "0: a cache there reads the others' memory, and a copy would be no faster".into())
     })?;
-    for (i, peer) in
-        cache.peers.iter().enumerate().filter(|_| has_secret && fabric != Fabric::Shm && count > 1)
-    {
-        let is_reached = |listen: SocketAddr| listen.port() != 0 && !listen.ip().is_unspecified();
+    let is_reached = |listen: SocketAddr| listen.port() != 0 && !listen.ip().is_unspecified();
+    for (i, peer) in cache.peers.iter().enumerate() {
+        let at = At::entry("cache.peer", i);
+        let must_be_reached = has_secret && fabric != Fabric::Shm && count > 1;
         expect(
-            peer.fabric_listen.is_some_and(is_reached),
-            At::entry("cache.peer", i).key("fabric_listen"),
+            !must_be_reached || peer.fabric_listen.is_some_and(is_reached),
+            at.key("fabric_listen"),
             || {
                 let found = match peer.fabric_listen {
                     Some(listen) => format!("cache {:?} has fabric_listen = \"{listen}\"", peer.name),
@@ -88,6 +88,11 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
                 (found, "with a secret, an address and a port that other machines can reach".into())
             },
         )?;
+        expect(peer.verbs_listen.is_none_or(is_reached), at.key("verbs_listen"), || {
+            let listen = peer.verbs_listen.map_or_else(String::new, |listen| listen.to_string());
+            let found = format!("cache {:?} has verbs_listen = \"{listen}\"", peer.name);
+            (found, "an address and a port that other machines can reach".into())
+        })?;
     }
     Ok(())
 }
@@ -105,6 +110,9 @@ pub(super) fn cache_peers<'a>(
         addresses.once(at.key("listen"), peer.listen, who)?;
         if let Some(listen) = peer.fabric_listen {
             addresses.once(at.key("fabric_listen"), listen, who)?;
+        }
+        if let Some(listen) = peer.verbs_listen {
+            addresses.once(at.key("verbs_listen"), listen, who)?;
         }
         if let Some(admin) = peer.admin {
             addresses.once(at.key("admin"), admin, who)?;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::CachePeer;
+use sidelong_config::{CachePeer, Completion, Fabric};
 
 use super::memcached::Client;
 use super::{Cluster, Running, eventually};
@@ -23,6 +23,8 @@ const LISTEN: u16 = 11211;
 pub const FABRIC: u16 = 6001;
 /// And of the network between.
 const RELAYS: u16 = 6101;
+/// The first port at which they ask how to read each other's memory.
+const VERBS: u16 = 6201;
 
 /// What is between the caches.
 enum Between {
@@ -54,15 +56,27 @@ impl Caches {
 
     /// The same; reads may be as old as `fresh`.
     pub fn with_copies(memory_mb: u32, fresh: Duration) -> Self {
+        let mut cluster = Caches::on_machines(Fabric::Tcp);
+        cluster.file.cache.fresh = fresh;
+        let relays = relays(&cluster);
+        Caches::begin(memory_mb, cluster, relays)
+    }
+
+    /// On three, whose devices read the others' memory.
+    pub fn over_verbs(memory_mb: u32) -> Self {
+        let mut cluster = Caches::on_machines(Fabric::Verbs);
+        // For emulated ones.
+        (cluster.file.verbs.completion, cluster.file.verbs.retries) = (Completion::Events, 6);
+        let relays = relays(&cluster);
+        Caches::begin(memory_mb, cluster, relays)
+    }
+
+    fn on_machines(fabric: Fabric) -> Cluster {
         let mut cluster = Cluster::new(&[]);
         cluster.file.edges.clear();
         cluster.file.cluster.secret_file = Some("secret".into());
-        cluster.file.cluster.fabric = sidelong_config::Fabric::Tcp;
-        cluster.file.cache.fresh = fresh;
-        let relays =
-            (0..3).map(|number| Relay::start(cluster.at(RELAYS + number), cluster.at(FABRIC + number)));
-        let relays = Between::Network(relays.collect());
-        Caches::begin(memory_mb, cluster, relays)
+        cluster.file.cluster.fabric = fabric;
+        cluster
     }
 
     fn begin(memory_mb: u32, mut cluster: Cluster, between: Between) -> Self {
@@ -124,6 +138,7 @@ impl Caches {
         for (peer, port) in file.cache.peers.iter_mut().zip(0..) {
             let first = if usize::from(port) == number { FABRIC } else { RELAYS };
             peer.fabric_listen = Some(self.cluster.at(first + port));
+            peer.verbs_listen = Some(self.cluster.at(VERBS + port));
         }
         change(&mut file.cache.peers);
         fs::write(directory.join("secret"), secret).unwrap();
@@ -202,6 +217,11 @@ impl Relay {
         });
         relay
     }
+}
+
+fn relays(cluster: &Cluster) -> Between {
+    let relay = |number| Relay::start(cluster.at(RELAYS + number), cluster.at(FABRIC + number));
+    Between::Network((0..3).map(relay).collect())
 }
 
 fn await_network(is_cut: &AtomicBool) {

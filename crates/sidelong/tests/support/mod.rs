@@ -41,3 +41,12 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
+
+/// Whether this machine has an RDMA device. If not, that is said.
+pub fn has_rdma() -> bool {
+    let has = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
+    if !has {
+        skipped("verbs: no RDMA device; cargo xtask vm has one");
+    }
+    has
+}
