@@ -105,9 +105,26 @@ pub(super) fn moved(printed: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What the second cache of two guests tells when it has found all items, and asked the first one for none.
+pub(super) fn read(printed: &str) -> Result<(), String> {
+    let found = printed.lines().find_map(|line| line.split_once("asked for 0; of the other machine: "));
+    match found.map(|(_, count)| count.trim().parse::<u64>()) {
+        Some(Ok(1..)) => Ok(()),
+        _ => Err("a cache read no item in the memory of another guest".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_of_another_guest_are_read() {
+        let told =
+            |count: u32| read(&format!("edge| found 20 items, asked for 0; of the other machine: {count}\n"));
+        assert_eq!(told(11), Ok(()));
+        assert!(told(0).unwrap_err().contains("no item") && read("").is_err());
+    }
 
     #[test]
     fn a_move_between_guests_is_counted_and_costs_no_request() {

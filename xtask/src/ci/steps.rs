@@ -302,6 +302,8 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
         ("sidelong-fabric", "conformance", "verbs::"),
         ("sidelong-fabric", "verbs", ""),
         ("sidelong", "machines", "over_verbs::"),
+        ("sidelong", "caches", "over_verbs::"),
+        ("sidelong", "cache_histories", "over_verbs"),
     ] {
         let mut tests = with_verbs(run, &["test", "-p", package, "--test", tests], &["--", filter]);
         // One after the other: two emulated CPUs are soon busy.
@@ -328,8 +330,19 @@ fn measured(run: &Run) -> Result<(), Failure> {
     smoke::measured(&printed).map_err(Failure::Unmet)
 }
 
-/// An edge on one machine moves a node on another.
+/// An edge on one machine moves a node on another, and a cache on one reads another's memory.
 fn two_machines(run: &Run) -> Result<(), Failure> {
+    let [node, edge] = [include_str!("two/node.sh"), include_str!("two/edge.sh")];
+    let printed = between_two(run, "7203", include_str!("two/cluster.toml"), node, edge)?;
+    smoke::moved(&printed).map_err(Failure::Unmet)?;
+    let [cache, reader] = [include_str!("two/cache.sh"), include_str!("two/reader.sh")];
+    let printed = between_two(run, "7302", include_str!("two/caches.toml"), cache, reader)?;
+    smoke::read(&printed).map_err(Failure::Unmet)
+}
+
+/// What two guests print that run a script each, with the program and a cluster file. The second begins once the first one
+/// listens at `port`.
+fn between_two(run: &Run, port: &str, cluster: &str, first: &str, second: &str) -> Result<String, Failure> {
     let program = built(run, "release/sidelong")?;
     let directory =
         tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
@@ -341,13 +354,12 @@ fn two_machines(run: &Run) -> Result<(), Failure> {
         let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
         written.map(|()| path.clone()).map_err(|source| Error::Write { path, source })
     };
-    let cluster = write("cluster.toml", include_str!("two/cluster.toml"))?;
+    let cluster = write("cluster.toml", cluster)?;
     let command =
         |script: PathBuf| format!("bash {} {} {}", script.display(), program.display(), cluster.display());
-    let node = command(write("node.sh", include_str!("two/node.sh"))?);
-    let edge = command(write("edge.sh", include_str!("two/edge.sh"))?);
-    let printed = in_guest(run, &["--two", "--port", "7203", "--node", &node, "--edge", &edge])?;
-    smoke::moved(&printed).map_err(Failure::Unmet)
+    let first = command(write("first.sh", first)?);
+    let second = command(write("second.sh", second)?);
+    in_guest(run, &["--two", "--port", port, "--node", &first, "--edge", &second])
 }
 
 /// What `cargo xtask vm` prints, which must end well.
