@@ -11,10 +11,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use caches::{Caches, NAMES};
+use caches::Caches;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use sidelong_layout::CacheMap;
 
 /// Memory of a cache, and of memcached.
 const MEMORY_BYTES: usize = 2 << 30;
@@ -128,7 +127,7 @@ fn bench(criterion: &mut Criterion) {
         if memcached.is_none() {
             eprintln!("SKIPPED: memcached: it is not installed");
         }
-        let caches = Caches::new(MEMORY_BYTES, CacheMap::new(MEMORY_BYTES, NAMES.len()));
+        let caches = Caches::new(MEMORY_BYTES);
         let (mut home, mut reader) = (caches.member(0), caches.member(1));
         let keys = reader.keys(DRAM_BYTES / bytes);
         for key in &keys {
