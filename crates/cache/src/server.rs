@@ -177,7 +177,7 @@ struct Server<'a> {
     epoll: OwnedFd,
     /// Its events are the ticks. A wait with a time limit would set a timer for each request, which costs a virtual machine as much as
     /// a system call.
-    _ticker: OwnedFd,
+    ticker: OwnedFd,
     /// By number, which the kernel gives with each event: listeners and other caches come before them.
     clients: Vec<Option<Client>>,
     lives: u64,
@@ -206,8 +206,7 @@ impl<'a> Server<'a> {
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let ticker = ticker()?;
-        // Each expiry is an event by itself, read or not.
-        epoll::add(&epoll, &ticker, EventData::new_u64(TICKER), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, &ticker, EventData::new_u64(TICKER), EventFlags::IN)?;
         let listeners = if own.is_some() { &[] } else { listeners };
         if let Some(own) = own {
             epoll::add(&epoll, &own.bell, EventData::new_u64(0), EventFlags::IN)?;
@@ -229,7 +228,7 @@ impl<'a> Server<'a> {
             near,
             outgoing: ways.into_iter().map(Outgoing::new).collect(),
             epoll,
-            _ticker: ticker,
+            ticker,
             lives: 0,
             unsent: Vec::new(),
             strangers: VecDeque::new(),
@@ -272,6 +271,8 @@ impl<'a> Server<'a> {
                 }
             }
             if is_due {
+                // The kernel sets a timer anew when it is read.
+                rustix::io::read(&self.ticker, &mut [0; 8])?;
                 self.tick()?;
             }
             self.send_to_peers();
