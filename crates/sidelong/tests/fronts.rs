@@ -737,7 +737,9 @@ fn up_runs_proxies_in_place_of_its_edges() {
             let memory = cluster.run_dir().join("edge2.workers.region");
             assert_eq!(memory.exists(), by == "choose");
             if by == "choose" && make == "haproxy" {
-                eventually("requests are chosen in memory", || sent(&memory, 4).iter().sum::<u64>() > 100);
+                eventually("requests under way were chosen in memory", || {
+                    sent(&memory, 4).iter().sum::<u64>() > 0
+                });
             }
             let summary = left.end().json();
             assert_eq!(summary["errors"].as_u64(), Some(0), "{make} by {by}: {summary}");
