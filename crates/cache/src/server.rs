@@ -175,8 +175,8 @@ struct Server<'a> {
     /// By number, the connections to the other caches.
     outgoing: Vec<Outgoing>,
     epoll: OwnedFd,
-    /// Its events are the ticks. A wait with a time limit would set a timer for each request, which costs a virtual machine as much as
-    /// a system call.
+    /// Its events are the ticks. A wait with a time limit would set a timer for each request, which costs half a µs of 34 on a
+    /// virtual machine.
     ticker: OwnedFd,
     /// By number, which the kernel gives with each event: listeners and other caches come before them.
     clients: Vec<Option<Client>>,

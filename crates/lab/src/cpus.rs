@@ -1,5 +1,7 @@
 //! CPU placement: the measured side and the measuring side each get a CPU of their own.
 
+use std::process::{Child, Command, Stdio};
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{Error, Result};
@@ -49,9 +51,58 @@ impl Drop for Pinned {
     }
 }
 
+/// Keeps CPUs from being idle, at a priority that gives way to everything else.
+///
+/// A virtual CPU that is idle is halted. To wake it costs tens of µs, which count as CPU time of who wakes and of who is woken. How many
+/// depends on what else wakes that CPU, so that the one of two servers that has threads with timers beside its clients seems cheaper.
+#[derive(Debug)]
+pub(crate) struct Awake(Vec<Child>);
+
+/// What [`Awake`] runs: for as long as the process that it is told lives, or some 100 ms longer.
+const SPIN: &str = "while kill -0 $0; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null";
+
+impl Awake {
+    pub(crate) fn hold(cpus: &[usize]) -> Result<Awake> {
+        let mut awake = Awake(Vec::new());
+        for cpu in cpus {
+            let _pinned = Pinned::to(*cpu)?;
+            let mut command = Command::new("chrt");
+            command.args(["--idle", "0", "sh", "-c", SPIN, &std::process::id().to_string()]);
+            let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            awake.0.push(started.map_err(|source| Error::Start { program: "chrt".into(), source })?);
+        }
+        Ok(awake)
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cpu_that_is_held_awake_is_busy_and_gives_way() {
+        let Ok([first, _]) = two() else { return };
+        let mut awake = Awake::hold(&[first]).unwrap();
+        let stat = format!("/proc/{}/stat", awake.0[0].id());
+        // Field 41 is the policy, 5 of which is SCHED_IDLE (sched(7)).
+        let policy = || std::fs::read_to_string(&stat).unwrap().split(' ').nth(40).map(str::to_owned);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while policy().as_deref() != Some("5") {
+            assert!(std::time::Instant::now() < deadline, "{:?}", policy());
+        }
+        assert!(awake.0[0].try_wait().unwrap().is_none());
+        drop(awake);
+        assert!(!std::path::Path::new(&stat).exists());
+    }
 
     #[test]
     fn threads_that_are_started_meanwhile_stay() {

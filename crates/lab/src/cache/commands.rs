@@ -12,7 +12,7 @@ use super::client::{Items, Request};
 use super::servers::{self, MEMORY_MIB, talk};
 use crate::bench::Bench;
 use crate::check::Check;
-use crate::cpus;
+use crate::cpus::{self, Awake};
 use crate::drawing::{Drawing, legend};
 use crate::error::Result;
 use crate::figure::{Axis, Line, Panel, Style};
@@ -246,6 +246,7 @@ impl Study for Cache {
             self.stage = Some(Cache::set_stage(bench)?);
         }
         bench.begin(&format!("round-{round}"));
+        let _awake = Awake::hold(&cpus::two()?)?;
         for case in cases() {
             for system in System::order(round) {
                 bench.go_on()?;
@@ -347,7 +348,8 @@ impl Study for Cache {
         story.how(&format!(
             "In each round a turn of {} s for each server and case, the order alternating; one client with one connection, keys of \
              {} items at random. Before each turn all items are stored anew. memcached answers each command of a pipeline by a \
-             system call of its own.",
+             system call of its own. Both CPUs are kept awake by a program of idle priority: what it costs to wake a virtual CPU depends on \
+             how often other threads do so, and memcached has such threads.",
             self.turn_s, self.items,
         ));
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::client::{Asked, Request};
 use crate::bench::Bench;
 use crate::check::Check;
-use crate::cpus;
+use crate::cpus::{self, Awake};
 use crate::drawing::Drawing;
 use crate::error::Result;
 use crate::figure::Style;
@@ -251,6 +251,7 @@ impl Study for Neighbours {
         }
         let stage = self.stage.as_ref().expect("it is set");
         bench.begin(&format!("round-{round}"));
+        let _awake = Awake::hold(&cpus::two()?)?;
         for case in Case::ALL {
             stage.fill(case.value_bytes)?;
             let mut ways = case.ways().to_vec();

@@ -64,7 +64,7 @@ pub(super) fn tell(study: &Neighbours, rows: &[Row], story: &mut Story) {
         "In each round a turn of {} s for each way and case, the order alternating; one client with one connection, {} items of each \
          home, which are stored anew before each case. The second cache runs idle beside the first while that is asked for its own \
          items. CPU time is counted until {} s after a turn, because a home counts the reads of its items ten times a second. \
-         nutcracker has its defaults, one pool of one server, and connects at its start.",
+         nutcracker has its defaults, one pool of one server, and connects at its start. Both CPUs are kept awake, as in K1.",
         study.turn_s,
         study.items,
         SETTLE.as_secs_f64(),
