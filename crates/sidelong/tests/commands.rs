@@ -79,10 +79,12 @@ impl Sites {
         Some(Sites { cluster })
     }
 
-    /// Serving, each node with its own site.
+    /// Serving, each node with its own site. A site that waits for one of its nodes is at its floor and gives none away.
     fn up(&self) -> Running {
         let up = self.up_with(&["--plain"]);
-        self.is("n1", "serving", "alpha");
+        for (node, site) in [("n1", "alpha"), ("n2", "alpha"), ("n3", "beta")] {
+            self.is(node, "serving", site);
+        }
         up
     }
 
