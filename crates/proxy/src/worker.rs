@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -212,14 +213,21 @@ impl<S: Service> Worker<S> {
         }
         let (io, speaks_h2) = match &self.tls {
             None => (Io::Plain(stream), false),
-            Some(tls) => match timeout(self.limits.header_timeout, self.shake_hands(tls, stream)).await {
-                Ok(Ok(stream)) => {
-                    let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                    (Io::Tls(Box::new(stream)), speaks_h2)
+            Some(tls) => {
+                // Lives on, with the connection, until that is counted.
+                let mut handshake =
+                    pin!(timeout(self.limits.header_timeout, self.shake_hands(tls, stream)));
+                match handshake.as_mut().await {
+                    Ok(Ok(stream)) => {
+                        let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                        (Io::Tls(Box::new(stream)), speaks_h2)
+                    }
+                    Ok(Err(error)) => {
+                        return tracing::debug!(%error, client = %address, "TLS handshake failed");
+                    }
+                    Err(_) => return self.service.refused(Refusal::Slow),
                 }
-                Ok(Err(error)) => return tracing::debug!(%error, client = %address, "TLS handshake failed"),
-                Err(_) => return self.service.refused(Refusal::Slow),
-            },
+            }
         };
         if let Some(why) = place.refusal {
             self.service.refused(why);

@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Signal, geteuid};
 use sidelong_config::{Configuration, FrontEntry, Proxy, ServerAddress};
+use sidelong_layout::{ChoiceMap, NodeId, Ownership, SiteId};
 use support::httpd::readable;
 use support::servers::{Load, gunicorn, last_request, sites_at_once};
-use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped, try_get};
+use support::thousand::{Agents, NODES, servers};
+use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped, stop_whole, try_get};
 
 /// Ports of the sites' addresses, at which nothing listens.
 const ALPHA: u16 = 8081;
@@ -157,9 +160,7 @@ impl Led {
 
     /// The connections of each node.
     fn connections(&self) -> Vec<u64> {
-        let said = self.by_hand(&["front", "check", "front1"]).succeeded();
-        let counts = said.lines().filter_map(|line| line.strip_suffix(" connections")?.rsplit(' ').next());
-        counts.map(|count| count.parse().unwrap()).collect()
+        counted(&self.by_hand(&["front", "check", "front1"]).succeeded())
     }
 
     fn await_connections(&self, expected: [u64; 3]) {
@@ -173,6 +174,12 @@ impl Led {
         assert!(!self.pins.front().exists(), "left: {:?}", self.pins.pinned());
         self.cluster
     }
+}
+
+/// By node, its connections as `front check` tells them.
+fn counted(said: &str) -> Vec<u64> {
+    let counts = said.lines().filter_map(|line| line.strip_suffix(" connections")?.rsplit(' ').next());
+    counts.map(|count| count.parse().unwrap()).collect()
 }
 
 fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
@@ -382,6 +389,97 @@ fn a_storm_of_connections_leaves_no_count() {
     let clients: Vec<_> = (0..8).map(client).collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
     led.end();
+}
+
+/// What the front says, changed by hand ten thousand times while the front is stopped: no connection that begins afterwards goes by
+/// what it said before.
+#[test]
+fn a_choice_is_obeyed_at_once() {
+    const FLIPS: u64 = 10_000;
+    const SITES: [SiteId; 2] = [SiteId::new(0), SiteId::new(1)];
+    let Some(led) = Led::echoing(|_| ()) else { return };
+    stop_whole(led.front.pid());
+    let map = ChoiceMap { nodes: 3, sites: 2, servers: 3 };
+    let choice = MapHandle::from_pinned_path(led.pins.front().join("choice")).unwrap();
+    let word = |offset: usize| ((offset / 8) as u32).to_ne_bytes();
+    let said = |offset: usize| {
+        u64::from_ne_bytes(choice.lookup(&word(offset), MapFlags::ANY).unwrap().unwrap().try_into().unwrap())
+    };
+    let say = |offset: usize, value: u64| {
+        choice.update(&word(offset), &value.to_ne_bytes(), MapFlags::ANY).unwrap();
+    };
+    // n2 is on both lists, so that its ownership tells.
+    let lists = [(SITES[0], 1 << 16), (SITES[1], 2 << 16 | 1)];
+    let changed = lists.map(|(site, _)| [map.list(site, 0), map.members(site)]).concat();
+    let changed = [changed, vec![map.ownership(NodeId::new(1)), ChoiceMap::STALE]].concat();
+    let before: Vec<_> = changed.iter().map(|offset| (*offset, said(*offset))).collect();
+    say(ChoiceMap::STALE, u64::MAX);
+    for (site, nodes) in lists {
+        say(map.list(site, 0), nodes);
+        say(map.members(site), 2);
+    }
+    let mut followed = 0;
+    for flip in 0..FLIPS {
+        let (now, left) = [(0, BETA), (1, ALPHA)][flip as usize % 2];
+        say(map.ownership(NodeId::new(1)), Ownership::serving(SITES[now], flip).encode());
+        let (_, name) = connect(led.cluster.at(left));
+        assert_ne!(name, "n2", "flip {flip}");
+        let (_, name) = connect(led.cluster.at([ALPHA, BETA][now]));
+        followed += u64::from(name == "n2");
+    }
+    assert!(followed > FLIPS / 10, "n2 has got {followed} connections of its new sites");
+    before.iter().for_each(|(offset, value)| say(*offset, *value));
+    led.front.signal(Signal::CONT);
+    led.end();
+}
+
+/// No machine runs so many agents: their memory is written by the test.
+#[test]
+fn connections_spread_over_a_thousand_nodes() {
+    let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.load.stale = Duration::from_secs(60);
+    (cluster.file.sites[0].connect, cluster.file.sites[1].connect) =
+        (Some(cluster.at(ALPHA)), Some(cluster.at(BETA)));
+    let Some(pins) = PinPlace::mount(&cluster) else { return };
+    cluster.file.fronts =
+        vec![FrontEntry { dir: Some(pins.front()), ..FrontEntry::new("front1", Proxy::Connect) }];
+    let servers = servers(&cluster);
+    let mut front = cluster.part("front", "front1");
+    let check = || by_hand(&cluster, &["front", "check", "front1"]);
+    eventually("the front runs or is refused", || check().code == Some(0) || !front.is_running());
+    if !front.is_running() {
+        return skipped(&format!("connect: {}", front.finish().refused()));
+    }
+    let mut agents = Agents::offer(&cluster);
+    // What each node has of as many connections to a site as there are nodes.
+    let counts = |agents: &mut Agents, port: u16| {
+        agents.say_idle();
+        let kept: Vec<_> = (0..NODES).filter_map(|_| TcpStream::connect(cluster.at(port)).ok()).collect();
+        let counts = counted(&check().succeeded());
+        assert_eq!((counts.len(), counts.iter().sum::<u64>()), (NODES, kept.len() as u64));
+        drop(kept);
+        eventually("none counts", || counted(&check().succeeded()).iter().all(|count| *count == 0));
+        counts
+    };
+    let some = |counts: &[u64]| counts.iter().filter(|count| **count > 0).count();
+    eventually("alpha's nodes have connections", || {
+        let counts = counts(&mut agents, ALPHA);
+        assert_eq!(counts[NODES - 1], 0, "of another site");
+        some(&counts) > NODES / 2
+    });
+    let half = NODES / 2;
+    (0..half).for_each(|node| agents.moves(node, SiteId::new(1)));
+    eventually("those that have moved have beta's, and the others alpha's", || {
+        let (alpha, beta) = (counts(&mut agents, ALPHA), counts(&mut agents, BETA));
+        some(&alpha[..half]) + some(&beta[half..NODES - 1]) == 0
+            && some(&alpha[half..]) > half / 2
+            && some(&beta[..half]) > half / 2
+    });
+    front.end().succeeded();
+    assert!(!pins.front().exists(), "left: {:?}", pins.pinned());
+    drop(servers);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use support::foreign::move_to_and_fro;
 use support::httpd::readable;
 use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once};
-use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
+use support::{Cluster, Running, eventually, get, metrics, run, skipped, stop_whole, try_get};
 
 /// Where the version is in a region.
 const VERSION: usize = 8;
@@ -238,14 +238,7 @@ struct Words {
 impl Words {
     fn take(led: &Led) -> Self {
         let front = led.front();
-        kill_process(front, Signal::STOP).unwrap();
-        // A thread of it may still write.
-        eventually("the front stands still", || {
-            let threads = std::fs::read_dir(format!("/proc/{}/task", front.as_raw_nonzero())).unwrap();
-            threads.flatten().all(|thread| {
-                std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
-            })
-        });
+        stop_whole(front);
         let path = led.region("choice");
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         let words = Words { front, file, before: std::fs::read(path).unwrap() };

@@ -1,15 +1,15 @@
-//! A thousand nodes, and as many workers as each proxy has, up to 64: they choose by memory that the test writes, as no machine runs so
-//! many agents.
+//! A thousand nodes, and as many workers as each proxy has, up to 64. No machine runs so many agents: the test writes the memory that
+//! proxies choose by, or that a front reads.
 
 mod support;
 
-use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use sidelong_config::Configuration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
 use sidelong_layout::{
@@ -19,9 +19,9 @@ use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::Verdict;
 use support::httpd::readable;
 use support::proxies::{EnvoysMemory, Kind, module, proxy};
+use support::thousand::{Agents, NODES, servers};
 use support::{Cluster, Running, eventually, get, try_get};
 
-const NODES: usize = 1_000;
 const WORKERS: usize = 64;
 const CLIENTS: usize = 8;
 const REQUESTS: usize = 500;
@@ -52,6 +52,77 @@ fn an_envoy_counts_at_a_thousand_nodes() {
 fn a_haproxy_counts_at_a_thousand_nodes() {
     let one_site = [("    use_backend beta if { hdr(host) beta.test }\n", "")];
     count_at_a_thousand_nodes(Kind::HaproxyByChoice, "proxy.cfg", &one_site, 1..=1);
+}
+
+/// By weights: the front reads a thousand agents' memory, and HAProxy follows when half of the nodes change sites at once.
+#[test]
+fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
+    let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.load.stale = Duration::from_secs(60);
+    cluster.file.fronts.push(Kind::HaproxyByWeights.front(&cluster, "web1"));
+    let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
+    let _servers = servers(&cluster);
+    let front = cluster.part("front", "web1");
+    let mut agents = Agents::offer(&cluster);
+    let haproxy = Running::start_command(proxy(&cluster, Kind::HaproxyByWeights, cluster.at(8080), &module));
+    eventually("HAProxy listens", || UnixStream::connect(cluster.path("admin.sock")).is_ok());
+    let have = |agents: &mut Agents, alpha: usize, beta: usize| {
+        eventually(&format!("alpha has {alpha} nodes, and beta {beta}"), || {
+            agents.say_idle();
+            [with_weight(&cluster, "alpha"), with_weight(&cluster, "beta")] == [alpha, beta]
+        });
+    };
+    have(&mut agents, NODES - 1, 1);
+
+    // No request fails meanwhile.
+    let moved = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _at_the_end = Sets(&moved);
+        for site in ["alpha.test", "beta.test"] {
+            let (moved, address) = (&moved, cluster.at(8080));
+            scope.spawn(move || {
+                while !moved.load(Ordering::Relaxed) {
+                    assert_eq!(get(address, site, "/").status, 200);
+                }
+            });
+        }
+        (0..NODES / 2).for_each(|node| agents.moves(node, SiteId::new(1)));
+        have(&mut agents, NODES / 2 - 1, NODES / 2 + 1);
+        (0..NODES / 2).for_each(|node| agents.moves(node, SiteId::new(0)));
+        have(&mut agents, NODES - 1, 1);
+    });
+    front.end().succeeded();
+    haproxy.end();
+}
+
+/// Sets what it refers to when it is dropped.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The servers of a site that HAProxy sends requests to, by its own word.
+fn with_weight(cluster: &Cluster, site: &str) -> usize {
+    let listed = ask_haproxy(cluster, &format!("show servers state {site}"));
+    let weights = listed.lines().filter(|line| line.contains(&format!(" {site} "))).map(|line| {
+        // srv_uweight of HAProxy's management.txt.
+        line.split(' ').nth(7).unwrap().parse::<u32>().unwrap()
+    });
+    weights.filter(|weight| *weight > 0).count()
+}
+
+/// HAProxy's answer at its socket.
+fn ask_haproxy(cluster: &Cluster, command: &str) -> String {
+    let mut socket = UnixStream::connect(cluster.path("admin.sock")).unwrap();
+    writeln!(socket, "{command}").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// Each request is answered and counted, by that `number` of workers. Words of the proxy's configuration, which is this file, are replaced first.
@@ -132,10 +203,7 @@ impl Counted {
 
 /// By server, its sessions as HAProxy tells them on its socket.
 fn answered_by_haproxy(cluster: &Cluster) -> Vec<u64> {
-    let mut socket = UnixStream::connect(cluster.path("admin.sock")).unwrap();
-    socket.write_all(b"show stat\n").unwrap();
-    let mut listed = String::new();
-    socket.read_to_string(&mut listed).unwrap();
+    let listed = ask_haproxy(cluster, "show stat");
     let servers = listed.lines().filter(|line| line.starts_with("alpha,n"));
     servers.map(|line| line.split(',').nth(7).unwrap().parse().unwrap()).collect()
 }
@@ -175,26 +243,4 @@ fn offer(cluster: &Cluster) -> Region {
     say(map.members(site), NODES as u64);
     say(ChoiceMap::TIME, monotonic_ns());
     workers
-}
-
-/// One nginx that answers at all nodes' addresses.
-fn servers(cluster: &Cluster) -> Running {
-    let directory = cluster.path("servers");
-    std::fs::create_dir(&directory).unwrap();
-    let mut listens = String::new();
-    (0..NODES).for_each(|node| _ = writeln!(listens, "listen {};", cluster.node(node)));
-    let text = format!(
-        "daemon off;\npid {0}/pid;\nerror_log stderr;\nevents {{ worker_connections 4096; }}\nhttp {{\naccess_log off;\n\
-         server {{\n{listens}return 200;\n}}\n}}\n",
-        directory.display()
-    );
-    let file = directory.join("nginx.conf");
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(&directory).arg("-c").arg(file).args(["-e", "stderr"]);
-    let servers = Running::start_command(command);
-    eventually("the servers answer", || {
-        try_get(cluster.node(NODES - 1), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
-    });
-    servers
 }

@@ -16,13 +16,14 @@ mod process;
 pub mod proxies;
 pub mod servers;
 mod terminal;
+pub mod thousand;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, Part};
 pub use http::{Client, Reply, get, metrics, read_head, try_get, websocket_accept};
-pub use process::{Done, Running, run};
+pub use process::{Done, Running, run, stop_whole};
 pub use terminal::Terminal;
 
 /// Longest that anything awaited here may take.

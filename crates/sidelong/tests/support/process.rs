@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::PATIENCE;
+use super::{PATIENCE, eventually};
 
 /// Time for a process to end after a test before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);
@@ -148,6 +148,17 @@ impl Done {
 /// Runs the program to its end.
 pub fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
     Running::start(arguments).finish()
+}
+
+/// Stops a process, and waits until no thread of it writes any more.
+pub fn stop_whole(pid: Pid) {
+    kill_process(pid, Signal::STOP).unwrap();
+    eventually("it stands still", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+        threads.flatten().all(|thread| {
+            std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+        })
+    });
 }
 
 /// The whole content of a file, whatever its writer's position.
