@@ -215,8 +215,7 @@ impl<S: Service> Worker<S> {
             None => (Io::Plain(stream), false),
             Some(tls) => {
                 // Lives on, with the connection, until that is counted.
-                let mut handshake =
-                    pin!(timeout(self.limits.header_timeout, self.shake_hands(tls, stream)));
+                let mut handshake = pin!(timeout(self.limits.header_timeout, self.shake_hands(tls, stream)));
                 match handshake.as_mut().await {
                     Ok(Ok(stream)) => {
                         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");

@@ -54,7 +54,7 @@ impl Agents {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
         let identity = identity(cluster);
-        let host = Host::Shm(ShmHost::new(&cluster.run_dir()));
+        let host = Host::Shm(ShmHost::new(cluster.run_dir()));
         let sites = cluster.file.sites.iter().enumerate();
         let sites = sites.flat_map(|(site, entry)| std::iter::repeat_n(SiteId::new(site), entry.nodes));
         let offered = cluster.file.nodes.iter().zip(sites).map(|(node, site)| {
