@@ -181,11 +181,26 @@ impl<S: Service> Worker<S> {
         place
     }
 
-    /// The proxy does not end in the middle of a handshake.
-    async fn shake_hands(&self, tls: &Tls, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        stream.readable().await?;
-        let _in_flight = self.enter();
-        TlsAcceptor::from(tls.config()).accept(stream).await
+    /// The client's TLS connection; `None` if the handshake fails or takes too long. The proxy does not end in the middle of one.
+    async fn shake_hands(
+        &self,
+        tls: &Tls,
+        stream: TcpStream,
+        client: SocketAddr,
+    ) -> Option<TlsStream<TcpStream>> {
+        let handshake = async {
+            stream.readable().await?;
+            let _in_flight = self.enter();
+            TlsAcceptor::from(tls.config()).accept(stream).await
+        };
+        // A handshake that takes too long is counted before it is dropped, which closes the connection.
+        let mut handshake = pin!(timeout(self.limits.header_timeout, handshake));
+        match handshake.as_mut().await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => tracing::debug!(%error, %client, "TLS handshake failed"),
+            Err(_) => self.service.refused(Refusal::Slow),
+        }
+        None
     }
 
     /// Serves a connection that was accepted.
@@ -214,18 +229,9 @@ impl<S: Service> Worker<S> {
         let (io, speaks_h2) = match &self.tls {
             None => (Io::Plain(stream), false),
             Some(tls) => {
-                // Lives on, with the connection, until that is counted.
-                let mut handshake = pin!(timeout(self.limits.header_timeout, self.shake_hands(tls, stream)));
-                match handshake.as_mut().await {
-                    Ok(Ok(stream)) => {
-                        let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                        (Io::Tls(Box::new(stream)), speaks_h2)
-                    }
-                    Ok(Err(error)) => {
-                        return tracing::debug!(%error, client = %address, "TLS handshake failed");
-                    }
-                    Err(_) => return self.service.refused(Refusal::Slow),
-                }
+                let Some(stream) = self.shake_hands(tls, stream, address).await else { return };
+                let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                (Io::Tls(Box::new(stream)), speaks_h2)
             }
         };
         if let Some(why) = place.refusal {

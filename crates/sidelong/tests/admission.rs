@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
-use support::{Client, Cluster, eventually, get, metrics, run, try_get};
+use support::{Client, Cluster, SetOnDrop, eventually, get, metrics, run, try_get};
 
 /// Clients that send requests all the time, each on its own connection: many more than can be served in time.
 const CLIENTS: usize = 30;
@@ -61,7 +61,7 @@ fn while_asked(cluster: &Cluster, host: &str, clients: usize, work: impl FnOnce(
     };
     std::thread::scope(|scope| {
         let clients: Vec<_> = clients.into_iter().map(|client| scope.spawn(|| ask(client))).collect();
-        let _ends_them = Ends(&over);
+        let _ends_them = SetOnDrop(&over);
         work();
         drop(_ends_them);
         let mut all = Statuses::new();
@@ -70,15 +70,6 @@ fn while_asked(cluster: &Cluster, host: &str, clients: usize, work: impl FnOnce(
         }
         all
     })
-}
-
-/// Sets it when dropped, even by a failed assertion.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A figure of the edge.
@@ -242,7 +233,7 @@ fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
         }
     };
     std::thread::scope(|scope| {
-        let ends_them = Ends(&over);
+        let ends_them = SetOnDrop(&over);
         let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
         (1..=HEEDING).for_each(|host| _ = scope.spawn(move || heed(host)));
         eventually("the flood is known for one", || {
@@ -302,7 +293,7 @@ fn beside_newcomers(site: impl FnOnce(&mut SiteEntry), [method, path]: [&'static
         }
     };
     std::thread::scope(|scope| {
-        let _ends_them = Ends(&over);
+        let _ends_them = SetOnDrop(&over);
         (0..NEW).for_each(|_| _ = scope.spawn(come));
         eventually("newcomers are rejected", || total(false, 0) > total(false, 1) + 20);
         staying.into_iter().for_each(|client| _ = scope.spawn(move || go_on(client)));

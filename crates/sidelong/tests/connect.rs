@@ -16,7 +16,7 @@ use sidelong_config::{Configuration, FrontEntry, Proxy, ServerAddress};
 use sidelong_layout::{ChoiceMap, NodeId, Ownership, SiteId};
 use support::httpd::readable;
 use support::servers::{Load, gunicorn, last_request, sites_at_once};
-use support::thousand::{Agents, NODES, servers};
+use support::thousand::{Agents, NODES, servers, two_sites};
 use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped, stop_whole, try_get};
 
 /// Ports of the sites' addresses, at which nothing listens.
@@ -130,16 +130,7 @@ impl Led {
         let pins = PinPlace::mount(&cluster)?;
         cluster.file.fronts[0].dir = Some(pins.front());
         let agents = NAMES.map(|node| cluster.part("node", node)).into();
-        let mut front = cluster.part("front", "front1");
-        let mut is_up = false;
-        eventually("the front runs or is refused", || {
-            is_up = by_hand(&cluster, &["front", "check", "front1"]).code == Some(0);
-            is_up || !front.is_running()
-        });
-        if !is_up {
-            skipped(&format!("connect: {}", front.finish().refused()));
-            return None;
-        }
+        let front = front(&cluster)?;
         let led = Led { front, _agents: agents, servers, pins, cluster };
         for site in &led.cluster.file.sites {
             let address = site.connect.unwrap();
@@ -174,6 +165,21 @@ impl Led {
         assert!(!self.pins.front().exists(), "left: {:?}", self.pins.pinned());
         self.cluster
     }
+}
+
+/// The front, once it leads; `None`, with a printed reason, where no programs can be loaded.
+fn front(cluster: &Cluster) -> Option<Running> {
+    let mut front = cluster.part("front", "front1");
+    let mut is_up = false;
+    eventually("the front runs or is refused", || {
+        is_up = by_hand(cluster, &["front", "check", "front1"]).code == Some(0);
+        is_up || !front.is_running()
+    });
+    if is_up {
+        return Some(front);
+    }
+    skipped(&format!("connect: {}", front.finish().refused()));
+    None
 }
 
 /// By node, its connections as `front check` tells them.
@@ -436,22 +442,15 @@ fn a_choice_is_obeyed_at_once() {
 /// No machine runs so many agents: their memory is written by the test.
 #[test]
 fn connections_spread_over_a_thousand_nodes() {
-    let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
-    cluster.file.edges.clear();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
-    cluster.file.load.stale = Duration::from_secs(60);
+    let mut cluster = two_sites();
     (cluster.file.sites[0].connect, cluster.file.sites[1].connect) =
         (Some(cluster.at(ALPHA)), Some(cluster.at(BETA)));
     let Some(pins) = PinPlace::mount(&cluster) else { return };
     cluster.file.fronts =
         vec![FrontEntry { dir: Some(pins.front()), ..FrontEntry::new("front1", Proxy::Connect) }];
     let servers = servers(&cluster);
-    let mut front = cluster.part("front", "front1");
+    let Some(front) = front(&cluster) else { return };
     let check = || by_hand(&cluster, &["front", "check", "front1"]);
-    eventually("the front runs or is refused", || check().code == Some(0) || !front.is_running());
-    if !front.is_running() {
-        return skipped(&format!("connect: {}", front.finish().refused()));
-    }
     let mut agents = Agents::offer(&cluster);
     // What each node has of as many connections to a site as there are nodes.
     let counts = |agents: &mut Agents, port: u16| {
@@ -590,12 +589,8 @@ fn only_the_control_group_is_led() {
         echo(cluster.node(node), name);
     }
     let agents = NAMES.map(|node| cluster.part("node", node));
-    let mut front = cluster.part("front", "front1");
+    let Some(front) = front(&cluster) else { return };
     let check = || by_hand(&cluster, &["front", "check", "front1"]);
-    eventually("the front runs or is refused", || check().code == Some(0) || !front.is_running());
-    if !front.is_running() {
-        return skipped(&format!("connect: {}", front.finish().refused()));
-    }
     let client = keeping(cluster.at(ALPHA), 1, "AF_INET", Some(&group.0));
     eventually("a program in the group reaches the node", || client.out().trim() == "n1");
     let refused = TcpStream::connect(cluster.at(ALPHA)).unwrap_err();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sidelong_config::{Configuration, Fabric, MovedBy, Protocol, Scheme};
 use sidelong_policy::brain::SUSPECT_FOR;
 use support::servers::{nginx, signal_all};
-use support::{Client, Cluster, Running, eventually, metrics, try_get};
+use support::{Client, Cluster, Running, SetOnDrop, eventually, metrics, try_get};
 
 /// The outcome of one request.
 #[derive(Debug)]
@@ -54,19 +54,10 @@ fn while_asked(
                 }
             });
         }
-        let _ends_them = Ends(&over);
+        let _ends_them = SetOnDrop(&over);
         work(&fates);
     });
     fates.into_inner().unwrap()
-}
-
-/// Sets it when dropped, even by a failed assertion.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Whether an answer after the first `so_far` came from `node`.

@@ -19,6 +19,7 @@ use support::foreign::move_to_and_fro;
 use support::httpd::readable;
 use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once};
+use support::words::write_word;
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, stop_whole, try_get};
 
 /// Where the version is in a region.
@@ -247,7 +248,7 @@ impl Words {
     }
 
     fn say(&self, offset: usize, word: u64) {
-        self.file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
+        write_word(&self.file, offset, word);
     }
 
     fn give_back(self) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_config::{Configuration, Drain, LedBy};
-use support::proxies::{Kind, module, proxy, sent};
+use support::proxies::{Kind, ask_haproxy, module, proxy, sent};
 use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
 use support::{Cluster, Done, Running, eventually, get, run, try_get};
 
@@ -51,11 +51,7 @@ impl Led {
 
     /// HAProxy's answer to a command.
     fn ask(&self, command: &str) -> String {
-        let mut socket = UnixStream::connect(self.cluster.path("admin.sock")).unwrap();
-        writeln!(socket, "{command}").unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        answer
+        ask_haproxy(&self.cluster.path("admin.sock"), command).unwrap()
     }
 
     /// Whether HAProxy sends requests of a site to a node, by its weight.
@@ -132,12 +128,8 @@ fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
     let pid = format!("Pid: {}\n", haproxy.pid().as_raw_nonzero());
     eventually("HAProxy answers", || {
         assert!(haproxy.is_running(), "{}", haproxy.err());
-        let mut answer = String::new();
-        let asked = UnixStream::connect(&socket).and_then(|mut socket| {
-            socket.write_all(b"show info\n")?;
-            socket.read_to_string(&mut answer)
-        });
-        asked.is_ok() && answer.contains(&pid) && try_get(cluster.at(8080), "any", "/").is_ok()
+        ask_haproxy(&socket, "show info").is_ok_and(|answer| answer.contains(&pid))
+            && try_get(cluster.at(8080), "any", "/").is_ok()
     });
     haproxy
 }
@@ -324,11 +316,7 @@ fn relay(cluster: &Cluster, most: Arc<AtomicUsize>) {
                 if commands.is_empty() {
                     return Ok(());
                 }
-                let mut haproxy = UnixStream::connect(&socket)?;
-                writeln!(haproxy, "{}", commands.join(";"))?;
-                let mut answer = Vec::new();
-                haproxy.read_to_end(&mut answer)?;
-                client.write_all(&answer)
+                client.write_all(ask_haproxy(&socket, &commands.join(";"))?.as_bytes())
             };
             let _ = client.and_then(one);
         }

@@ -8,13 +8,13 @@ mod support;
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
+use support::words::write_word;
 use support::{Client, Cluster, Part, Running, eventually, run};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
@@ -128,7 +128,7 @@ impl Hostile {
         let words = file.metadata().map_or(0, |found| found.len() as usize / 8);
         for _ in 0..=self.below(WORDS_MAX) {
             let word: u64 = [0, u64::MAX, self.random.random()][self.below(3)];
-            file.write_all_at(&word.to_le_bytes(), 8 * self.below(words.max(1)) as u64).unwrap();
+            write_word(&file, 8 * self.below(words.max(1)), word);
         }
     }
 

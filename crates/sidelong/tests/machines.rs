@@ -12,7 +12,7 @@ use std::time::Duration;
 #[cfg(feature = "verbs")]
 use sidelong_config::Completion;
 use sidelong_config::{Configuration, Fabric, MovedBy, NodeEntry, Scheme, SecretText};
-use support::{Cluster, Running, eventually, get, metrics, run, try_get};
+use support::{Cluster, Running, SetOnDrop, eventually, get, metrics, run, try_get};
 
 const SECRET: &str = "what everybody here knows";
 /// Port of the nodes' control endpoints.
@@ -94,14 +94,6 @@ impl Machines {
                 (2..=3).any(|k| sites.get(&serving(k)) == Some(&1.0))
             });
         });
-    }
-}
-
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -3,13 +3,9 @@
 
 mod support;
 
-use std::io::{Read as _, Write as _};
 use std::ops::RangeInclusive;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use sidelong_config::Configuration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
 use sidelong_layout::{
@@ -18,9 +14,9 @@ use sidelong_layout::{
 use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::Verdict;
 use support::httpd::readable;
-use support::proxies::{EnvoysMemory, Kind, module, proxy};
-use support::thousand::{Agents, NODES, servers};
-use support::{Cluster, Running, eventually, get, try_get};
+use support::proxies::{EnvoysMemory, Kind, ask_haproxy, module, proxy};
+use support::thousand::{Agents, NODES, servers, two_sites};
+use support::{Cluster, Running, SetOnDrop, eventually, get, try_get};
 
 const WORKERS: usize = 64;
 const CLIENTS: usize = 8;
@@ -57,17 +53,14 @@ fn a_haproxy_counts_at_a_thousand_nodes() {
 /// By weights: the front reads a thousand agents' memory, and HAProxy follows when half of the nodes change sites at once.
 #[test]
 fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
-    let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
-    cluster.file.edges.clear();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
-    cluster.file.load.stale = Duration::from_secs(60);
+    let mut cluster = two_sites();
     cluster.file.fronts.push(Kind::HaproxyByWeights.front(&cluster, "web1"));
     let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
     let _servers = servers(&cluster);
     let front = cluster.part("front", "web1");
     let mut agents = Agents::offer(&cluster);
     let haproxy = Running::start_command(proxy(&cluster, Kind::HaproxyByWeights, cluster.at(8080), &module));
-    eventually("HAProxy listens", || UnixStream::connect(cluster.path("admin.sock")).is_ok());
+    eventually("HAProxy listens", || ask_haproxy(&cluster.path("admin.sock"), "show info").is_ok());
     let have = |agents: &mut Agents, alpha: usize, beta: usize| {
         eventually(&format!("alpha has {alpha} nodes, and beta {beta}"), || {
             agents.say_idle();
@@ -79,7 +72,7 @@ fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
     // No request fails meanwhile.
     let moved = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _at_the_end = Sets(&moved);
+        let _at_the_end = SetOnDrop(&moved);
         for site in ["alpha.test", "beta.test"] {
             let (moved, address) = (&moved, cluster.at(8080));
             scope.spawn(move || {
@@ -97,32 +90,14 @@ fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
     haproxy.end();
 }
 
-/// Sets what it refers to when it is dropped.
-struct Sets<'a>(&'a AtomicBool);
-
-impl Drop for Sets<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The servers of a site that HAProxy sends requests to, by its own word.
 fn with_weight(cluster: &Cluster, site: &str) -> usize {
-    let listed = ask_haproxy(cluster, &format!("show servers state {site}"));
+    let listed = ask_haproxy(&cluster.path("admin.sock"), &format!("show servers state {site}")).unwrap();
     let weights = listed.lines().filter(|line| line.contains(&format!(" {site} "))).map(|line| {
         // srv_uweight of HAProxy's management.txt.
         line.split(' ').nth(7).unwrap().parse::<u32>().unwrap()
     });
     weights.filter(|weight| *weight > 0).count()
-}
-
-/// HAProxy's answer at its socket.
-fn ask_haproxy(cluster: &Cluster, command: &str) -> String {
-    let mut socket = UnixStream::connect(cluster.path("admin.sock")).unwrap();
-    writeln!(socket, "{command}").unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 /// Each request is answered and counted, by that `number` of workers. Words of the proxy's configuration, which is this file, are replaced first.
@@ -203,7 +178,7 @@ impl Counted {
 
 /// By server, its sessions as HAProxy tells them on its socket.
 fn answered_by_haproxy(cluster: &Cluster) -> Vec<u64> {
-    let listed = ask_haproxy(cluster, "show stat");
+    let listed = ask_haproxy(&cluster.path("admin.sock"), "show stat").unwrap();
     let servers = listed.lines().filter(|line| line.starts_with("alpha,n"));
     servers.map(|line| line.split(',').nth(7).unwrap().parse().unwrap()).collect()
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use sidelong_config::{AdmissionRule, Configuration, Fabric};
-use support::{Client, Cluster, Running, eventually, get, metrics, run, try_get};
+use support::{Client, Cluster, Running, SetOnDrop, eventually, get, metrics, run, try_get};
 
 /// Clients of one edge: 28 of them wait at a node, for 280 ms.
 const CLIENTS: usize = 30;
@@ -38,12 +38,6 @@ fn figure(cluster: &Cluster, index: usize, name: &str) -> Option<f64> {
 
 /// While `work` runs, all clients send requests for alpha to the first edge, and reconnect if they lose it.
 fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
-    struct Ends<'a>(&'a AtomicBool);
-    impl Drop for Ends<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     let over = AtomicBool::new(false);
     let ask = || {
         let mut client = None;
@@ -59,7 +53,7 @@ fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
         }
     };
     std::thread::scope(|scope| {
-        let _ends_them = Ends(&over);
+        let _ends_them = SetOnDrop(&over);
         (0..CLIENTS).for_each(|_| drop(scope.spawn(ask)));
         work();
     });

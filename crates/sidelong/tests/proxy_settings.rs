@@ -4,7 +4,6 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +16,8 @@ use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
 use support::proxies::{EnvoysMemory, Kind, module, proxy};
 use support::servers::{Load, gunicorn, sites_at_once};
-use support::{Cluster, Running, eventually, get, run, try_get};
+use support::words::write_word;
+use support::{Cluster, Running, eventually, get, run, stop_whole, try_get};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -111,25 +111,18 @@ fn nginx_closes_where_it_should_tells_the_reason_and_has_a_status_page() {
 
     // No client is admitted any more: what the front says is changed by hand while it stands still.
     let front = stage.cluster.find("front", "web1").pid();
-    kill_process(front, Signal::STOP).unwrap();
+    stop_whole(front);
     let choice =
         std::fs::File::options().write(true).open(stage.cluster.run_dir().join("web1.choice.region"));
     let (choice, map) = (choice.unwrap(), ChoiceMap { nodes: 3, sites: 2, servers: 3 });
-    let say = |offset: usize, word: u64| choice.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
-    // A thread of it may still have written.
-    let overload = || {
-        say(ChoiceMap::STALE, u64::MAX);
-        [0, 1].into_iter().for_each(|site| say(map.verdict(SiteId::new(site)), Why::OverTarget as u64));
-    };
+    let say = |offset: usize, word: u64| write_word(&choice, offset, word);
+    say(ChoiceMap::STALE, u64::MAX);
+    [0, 1].into_iter().for_each(|site| say(map.verdict(SiteId::new(site)), Why::OverTarget as u64));
     eventually("a client of alpha is told why", || {
-        overload();
         let reply = get(stage.address(), "alpha.test", "/0");
         (reply.status, reply.header("x-why")) == (503, Some("over-target"))
     });
-    eventually("a client of beta is closed on", || {
-        overload();
-        try_get(stage.address(), "beta.test", "/0").is_err()
-    });
+    eventually("a client of beta is closed on", || try_get(stage.address(), "beta.test", "/0").is_err());
     let told = status();
     assert_eq!(told.matches(" admission=over-target ").count(), 2, "{told}");
     assert!(told.lines().all(|line| !line.ends_with(" rejected=0")), "{told}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sidelong_config::{Configuration, Scheme, ServerAddress, Serves};
 use support::foreign::{answers, by_agent, by_edge, foreign};
 use support::servers::{ControlGroup, Load, gunicorn, nginx_at, sites_at_once};
-use support::{Client, Cluster, Running, eventually, run, skipped, try_get};
+use support::{Client, Cluster, Running, SetOnDrop, eventually, run, skipped, try_get};
 
 const SITES: [&str; 2] = ["alpha", "beta"];
 
@@ -42,15 +42,6 @@ fn addresses(cluster: &Cluster, node: usize) -> [ServerAddress; 2] {
 
 fn port(cluster: &Cluster, node: usize, site: usize) -> SocketAddr {
     addresses(cluster, node)[site].tcp().unwrap()
-}
-
-/// Ends the load, also after a failed assertion.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Nodes go to and fro under load, and each answer is that of a server of the site.

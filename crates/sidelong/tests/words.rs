@@ -3,13 +3,14 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sidelong_config::{Configuration, NodeEntry, SiteEntry};
 use sidelong_layout::{
     BoardMap, Budget, EdgeId, Lock, NODES_MAX, NodeState, Ownership, SEQUENCE_MAX, SiteId, WORDS_OWNERSHIP,
 };
+use support::words::{read_word, write_word};
 use support::{Cluster, Done, Running, eventually, metrics, run, try_get};
 
 const SITES: usize = 2;
@@ -42,13 +43,11 @@ impl Word<'_> {
     }
 
     fn read(&self) -> u64 {
-        let mut bytes = [0; 8];
-        self.file().read_exact_at(&mut bytes, self.offset as u64).unwrap();
-        u64::from_le_bytes(bytes)
+        read_word(&self.file(), self.offset)
     }
 
     fn write(&self, value: u64) {
-        self.file().write_all_at(&value.to_le_bytes(), self.offset as u64).unwrap();
+        write_word(&self.file(), self.offset, value);
     }
 
     fn file(&self) -> std::fs::File {

@@ -17,8 +17,10 @@ pub mod proxies;
 pub mod servers;
 mod terminal;
 pub mod thousand;
+pub mod words;
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, Part};
@@ -35,6 +37,15 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sets it when dropped, even by a failed assertion: what other threads go by ends.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -150,7 +150,7 @@ pub fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
     Running::start(arguments).finish()
 }
 
-/// Stops a process, and waits until no thread of it writes any more.
+/// Stops a process, and waits until none of its threads runs.
 pub fn stop_whole(pid: Pid) {
     kill_process(pid, Signal::STOP).unwrap();
     eventually("it stands still", || {

@@ -1,6 +1,8 @@
 //! Proxies of other makes as fronts lead them: the same ones for all tests.
 
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -81,6 +83,15 @@ pub fn module(cluster: &Cluster, kind: Kind) -> Option<PathBuf> {
         return None;
     }
     Some(made(cluster, target)?.join(file))
+}
+
+/// HAProxy's answer to a command at its socket.
+pub fn ask_haproxy(socket: &Path, command: &str) -> io::Result<String> {
+    let mut haproxy = UnixStream::connect(socket)?;
+    writeln!(haproxy, "{command}")?;
+    let mut answer = String::new();
+    haproxy.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// By node, the requests that the workers' file of a front counts as sent, less those that it counts as ended: none with HAProxy.

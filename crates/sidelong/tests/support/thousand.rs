@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sidelong_config::Configuration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
 use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP, valid};
@@ -14,9 +15,19 @@ use sidelong_load::monotonic_ns;
 use sidelong_reconfig::{load_region, offer_words};
 use sidelong_state::Publisher;
 
+use super::words::{read_word, write_word};
 use super::{Cluster, Running, eventually, try_get};
 
 pub const NODES: usize = 1_000;
+
+/// All nodes at alpha but one, at beta; they move by no decision, and records stay fresh for a minute. For one front, without edges.
+pub fn two_sites() -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.load.stale = Duration::from_secs(60);
+    cluster
+}
 
 /// One nginx that answers at all nodes' addresses, and keeps connections.
 pub fn servers(cluster: &Cluster) -> Running {
@@ -84,12 +95,9 @@ impl Agents {
 
     /// From now on a node serves this site.
     pub fn moves(&self, node: usize, site: SiteId) {
-        let (words, at) = (&self.words[node], WORDS_OWNERSHIP as u64);
-        let mut word = [0; 8];
-        words.read_exact_at(&mut word, at).unwrap();
-        let before = Ownership::decode(u64::from_le_bytes(word), self.sites).unwrap();
-        let after = Ownership::serving(site, before.generation + 1);
-        words.write_all_at(&after.encode().to_le_bytes(), at).unwrap();
+        let words = &self.words[node];
+        let before = Ownership::decode(read_word(words, WORDS_OWNERSHIP), self.sites).unwrap();
+        write_word(words, WORDS_OWNERSHIP, Ownership::serving(site, before.generation + 1).encode());
     }
 }
 
