@@ -29,8 +29,11 @@ pub fn two_sites() -> Cluster {
     cluster
 }
 
-/// One nginx that answers at all nodes' addresses, and keeps connections.
+/// One nginx that answers at all nodes' addresses, and keeps connections. Each of these is an open file, as are the regions of
+/// [`Agents`]: from here on the test and what it starts may have as many as the system allows.
 pub fn servers(cluster: &Cluster) -> Running {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let directory = cluster.path("servers");
     std::fs::create_dir(&directory).unwrap();
     let mut listens = String::new();
@@ -61,9 +64,6 @@ pub struct Agents {
 impl Agents {
     /// Each node serves its site in the cluster file. The front runs: its board tells which cluster it is.
     pub fn offer(cluster: &Cluster) -> Self {
-        // Each region is an open file.
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
         let identity = identity(cluster);
         let host = Host::Shm(ShmHost::new(cluster.run_dir()));
         let sites = cluster.file.sites.iter().enumerate();
