@@ -87,7 +87,7 @@ pub struct RunOptions {
     pub quick: bool,
     /// How often to make all runs. None leaves it to the experiment: once, or some rounds.
     pub repeat: Option<u32>,
-    /// Directory with real traces for C1, K6 and K7. Without it, C1 uses the built-in sample alone, and the others a generated trace.
+    /// Directory with real traces for C1, L1, K6 and K7. Without it, C1 and L1 use the built-in sample alone, and the others a generated trace.
     pub traces: Option<PathBuf>,
     /// The `sidelong` program: `std::env::current_exe()` if the caller is it.
     pub program: PathBuf,

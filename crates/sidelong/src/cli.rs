@@ -150,8 +150,8 @@ pub(crate) struct UpArgs {
     /// Override `cluster.fabric` (auto, shm, tcp, verbs).
     #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
-    /// Run a demonstration: its sites, servers, data and load. With --config, on the nodes of that file, which names its sites auction,
-    /// files and api.
+    /// Run a demonstration: its sites, servers, data and load. With --config, on the nodes of that file, which has a site auction and may
+    /// have sites files and api.
     #[arg(long, value_name = "DEMO", conflicts_with_all = ["servers", "cache"])]
     pub(crate) demo: Option<Demo>,
     /// With --demo, where its data is: an SQLite file, or postgres://USER@HOST/NAME [default: a file that is made, and removed at the end].

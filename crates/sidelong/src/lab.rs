@@ -45,8 +45,8 @@ enum LabCommand {
         /// Make all runs N times and report medians, from 6 times on with intervals of 95 % confidence.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
         repeat: Option<u32>,
-        /// For C1, K6 and K7, a directory with real traces in any format of `sidelong trace info`; the first by name is used, and the
-        /// second in C1.
+        /// For C1, L1, K6 and K7, a directory with real traces in any format of `sidelong trace info`; the first by name is used, and the
+        /// second in C1 and L1.
         #[arg(long, value_name = "DIR")]
         traces: Option<PathBuf>,
     },
