@@ -285,10 +285,10 @@ fn claim() -> TcpListener {
     let first = std::process::id() << 5;
     let mut tries = (0..1024).map(|_| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(first));
     let listener = tries.find_map(|number| {
-        let [_, b, c, d] = number.to_be_bytes();
-        // Not 127.0.0.0/16, which everyone uses, and no address that ends like those of networks and broadcasts.
-        let address = Ipv4Addr::new(127, b.clamp(1, 254), c, d.clamp(1, 254));
-        TcpListener::bind((address, CLAIM)).ok()
+        // Each number has another address: what a test leaves behind must not be met by the next. Not 127.0.0.0/16, which
+        // everyone uses, and none that ends like those of networks and broadcasts.
+        let [b, c, d] = [254 * 254, 254, 1].map(|unit| 1 + (number / unit % 254) as u8);
+        TcpListener::bind((Ipv4Addr::new(127, b, c, d), CLAIM)).ok()
     });
     listener.expect("a loopback address that nobody else has")
 }
