@@ -63,7 +63,8 @@ fuzz_target!(|input: Input| {
             (view, Traffic { in_flight: node.in_flight, answers: node.answers, up: node.up })
         });
         let sites = scan.waiting.map(|waiting| SiteSeen { waiting, ..SiteSeen::default() });
-        let decisions = brain.scan(nodes.into_iter(), sites.into_iter(), scan.mover_has_room, now, now.as_ns());
+        let decisions =
+            brain.scan(nodes.into_iter(), sites.into_iter(), scan.mover_has_room, now, now.as_ns());
         for outlook in decisions.outlooks {
             assert!((0.0..=1.0).contains(&outlook.verdict.admitted()), "{outlook:?}");
         }

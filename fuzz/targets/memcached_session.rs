@@ -26,7 +26,8 @@ fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
         evicts: true,
         seed: [1, 2],
     };
-    let (mut cache, mut counters, mut session) = (Cache::new(settings).unwrap(), Counters::default(), Session::new());
+    let (mut cache, mut counters, mut session) =
+        (Cache::new(settings).unwrap(), Counters::default(), Session::new());
     // How many bytes were read so far depends on the pieces, and `stats` shows it.
     let world = World {
         now: 1000,
@@ -42,7 +43,8 @@ fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
         loop {
             (counters.bytes_read, counters.bytes_written) = (0, 0);
             let mut out = Vec::new();
-            let mut host = Host { cache: &mut cache, counters: &mut counters, world: &world, neighbours: None };
+            let mut host =
+                Host { cache: &mut cache, counters: &mut counters, world: &world, neighbours: None };
             let fed = session.feed(&waiting, &mut host, &mut out);
             waiting.drain(..fed.consumed);
             assert!(out.len() <= OUT_BYTES_MAX + ANSWER_BYTES_MAX);

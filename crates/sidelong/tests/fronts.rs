@@ -48,17 +48,17 @@ conformance! {
     nginx Nginx {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
-        a_server_that_is_taken_out_gets_no_requests
+        a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     httpd Httpd {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
-        a_server_that_is_taken_out_gets_no_requests
+        a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     envoy Envoy {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
-        a_server_that_is_taken_out_gets_no_requests
+        a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
@@ -447,6 +447,32 @@ fn files_of_another_version_are_none(kind: Kind) {
         run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
     });
     led.end();
+}
+
+/// A proxy does not start with a module that was made for another version of it, and says why.
+fn a_module_for_another_version_is_refused(kind: Kind) {
+    let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.fronts.push(kind.front(&cluster, "web1"));
+    let Some(module) = module(&cluster, kind) else { return };
+    // The signature of nginx's build, httpd's API, and a function of Envoy, which of another ABI's number only warns.
+    let (made_for, says) = match kind {
+        Kind::Nginx => (&b"8,4,8,"[..], "is not binary compatible"),
+        Kind::Httpd => (&b"42PA"[..], "compiled for a different Apache version"),
+        Kind::Envoy => (&b"envoy_dynamic_module_callback_http_get_header"[..], "undefined symbol"),
+        Kind::HaproxyByWeights | Kind::HaproxyByChoice => unreachable!("its Lua has no version to compare"),
+    };
+    let mut bytes = std::fs::read(&module).unwrap();
+    let found: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(made_for)).collect();
+    assert!(!found.is_empty());
+    found.into_iter().for_each(|at| bytes[at] += 1);
+    let other = cluster.path("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = other.join(module.file_name().unwrap());
+    std::fs::write(&other, bytes).unwrap();
+    let done = Running::start_command(proxy(&cluster, kind, cluster.at(PROXY), &other)).finish();
+    assert_ne!(done.code, Some(0));
+    assert!(done.err.contains(says), "{}", done.err);
 }
 
 /// A proxy that is started before its front answers, and is led once the front is there.

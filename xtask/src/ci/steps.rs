@@ -104,7 +104,8 @@ pub(super) const ON_DEMAND: &[Step] = &[
 ];
 
 fn fmt(run: &mut Run) -> Result<(), Failure> {
-    run.must(run.cargo(&["fmt", "--all", "--check"]))
+    run.must(run.cargo(&["fmt", "--all", "--check"]))?;
+    run.must(run.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
 }
 
 fn clippy(run: &mut Run) -> Result<(), Failure> {

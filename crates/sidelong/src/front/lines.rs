@@ -2,12 +2,21 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use clap::ValueEnum;
 use sidelong_config::{Cluster, FrontEntry, LedBy, Node, Proxy, ServerAddress};
 
 use super::memory::directory;
 use super::{connect, envoy, haproxy};
+
+/// Where Debian, and where Red Hat and its kin, have the modules of httpd.
+const HTTPD_MODULES: [&str; 2] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
+
+/// The directory of httpd's modules: if it is in neither place, the one below its `ServerRoot`.
+pub(crate) fn httpd_modules() -> &'static str {
+    HTTPD_MODULES.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("modules")
+}
 
 /// Who chooses the server of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -84,7 +93,8 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             nginx(&pools, Some(&prefix), admits, None)
         ),
         Proxy::Httpd => format!(
-            "LoadModule sidelong_module modules/mod_sidelong.so\n{}",
+            "LoadModule sidelong_module {}/mod_sidelong.so\n{}",
+            httpd_modules(),
             httpd(&pools, Some(&prefix), admits, None)
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), admits, None),

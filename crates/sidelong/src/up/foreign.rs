@@ -10,9 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
-
-/// Where Debian, and where Red Hat and its kin, have the modules of httpd.
-const HTTPD_MODULES: [&str; 2] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
+use crate::front::lines::httpd_modules;
 
 /// Connections of a worker of nginx, to clients and to servers, and pending ones of httpd: as many as the load may have in flight.
 const CONNECTIONS_MAX: u32 = 8192;
@@ -127,9 +125,4 @@ pub(super) fn configure_httpd(
     let config = at.join("httpd.conf");
     fs::write(&config, text)?;
     Ok(vec!["-f".into(), config.into(), "-DFOREGROUND".into()])
-}
-
-/// The directory of httpd's modules.
-pub(super) fn httpd_modules() -> &'static str {
-    HTTPD_MODULES.iter().find(|path| Path::new(path).is_dir()).unwrap_or(&HTTPD_MODULES[0])
 }

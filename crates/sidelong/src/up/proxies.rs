@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use rustix::process::geteuid;
 use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, LedBy, Proxy as Make};
 
-use super::foreign::{self, Foreign, configure_httpd, configure_nginx, httpd_modules};
+use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
 use crate::failure::Failure;
 use crate::front::lines::{self, By, Pool};
 use crate::front::{envoy, haproxy};
@@ -65,7 +65,7 @@ impl FrontMake {
     fn module(self, program: &str, led_by: LedBy) -> Result<Option<PathBuf>, Failure> {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
-            FrontMake::Httpd => ("mod_sidelong.so", Some(httpd_modules().into()), "httpd"),
+            FrontMake::Httpd => ("mod_sidelong.so", Some(lines::httpd_modules().into()), "httpd"),
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
             FrontMake::Haproxy if led_by == LedBy::Choose => {
                 has_lua(program)?;

@@ -197,12 +197,13 @@ pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) 
                 true => format!("User {WORKERS}\nGroup {WORKERS}\n"),
                 false => String::new(),
             };
-            let sites = printed
-                .replace("modules/mod_sidelong.so", module.to_str().unwrap())
-                .replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
+            let (_, sites) = printed.split_once("/mod_sidelong.so\n").unwrap();
+            let sites = sites.replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
             let text = format!(
                 "{loaded}{user}ServerRoot {root}\nServerName {address}\nPidFile {root}/httpd.pid\n\
-                 ErrorLog /dev/stderr\nDefaultRuntimeDir {root}\nListen {address}\nStartServers 2\nThreadsPerChild 25\n{sites}"
+                 ErrorLog /dev/stderr\nDefaultRuntimeDir {root}\nListen {address}\nStartServers 2\nThreadsPerChild 25\n\
+                 LoadModule sidelong_module {}\n{sites}",
+                module.display()
             );
             let mut command = Command::new(ask("SBINDIR") + "/" + &ask("PROGNAME"));
             command.arg("-f").arg(&file).args(["-D", "FOREGROUND"]);

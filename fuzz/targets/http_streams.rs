@@ -1,0 +1,252 @@
+//! What a client sends to an edge, with all that requests share a connection for: a server takes down what it gets, and a
+//! reader of its own tells what was meant. The server must get nothing else, in no other order, and the client the answers
+//! to just that: a request that one of them sees and the other does not is smuggled.
+#![no_main]
+
+mod strict;
+
+use std::future::{Future, pending, ready};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use sidelong_files::ServerAddress;
+use sidelong_proxy::{Answer, Failure, Forwarding, Limits, Outcome, Proxy, Refusal, Request, Service, Visit};
+use strict::{Body, Head, find};
+
+/// Longest time in which anything must happen.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Ends each stream, so that the edge does not take the end of the connection for the end of interest in an answer. What it
+/// makes of this last one is not asked.
+const LAST: &[u8] = b"GET /@last HTTP/1.1\r\nHost: last.test\r\n\r\n";
+const TARGET: &str = "/@last";
+
+/// What tells one request from another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Seen {
+    method: String,
+    target: String,
+    host: String,
+    body: Vec<u8>,
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((pieces, stream)) = bytes.split_first() else { return };
+    static EDGE: OnceLock<Edge> = OnceLock::new();
+    let edge = EDGE.get_or_init(Edge::start);
+    let stream = [stream, LAST].concat();
+    let (meant, rest) = requests(&stream);
+    // Another has swallowed the last one, and ends where the connection does.
+    if rest.is_empty() && meant.last().is_some_and(|last| last.target != TARGET) {
+        return;
+    }
+    let answers = edge.send(&stream, usize::from(*pieces) + 1);
+    let seen: Vec<(usize, Seen)> = edge.seen.lock().unwrap().try_iter().collect();
+    let mut meant = meant.into_iter();
+    for (_, seen) in &seen {
+        assert!(meant.any(|meant| meant == *seen), "nobody meant {seen:?}");
+    }
+    assert_eq!(answered(&answers), seen.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+});
+
+/// The requests of a stream, as far as they are valid and whole, and what is left.
+fn requests(mut stream: &[u8]) -> (Vec<Seen>, &[u8]) {
+    let mut requests = Vec::new();
+    loop {
+        // RFC 9112, 2.2: empty lines before a request are passed over.
+        while let Some(rest) = stream.strip_prefix(b"\r\n") {
+            stream = rest;
+        }
+        let Ok(Some((request, len))) = request(stream) else { return (requests, stream) };
+        requests.push(request);
+        stream = &stream[len..];
+    }
+}
+
+/// The request that `bytes` begin with, and its length; `None` if it does not end there.
+fn request(bytes: &[u8]) -> Result<Option<(Seen, usize)>, &'static str> {
+    let Some(head) = Head::read(bytes)? else { return Ok(None) };
+    let Some(body) = Body::read(head.framing, &bytes[head.len..])? else { return Ok(None) };
+    let line = str::from_utf8(head.line).map_err(|_| "a line that is not text")?;
+    let words: Vec<_> = line.split(' ').collect();
+    let [method, target, _version] = words[..] else { return Err("a line of other than three words") };
+    let hosts: Vec<_> = head.values("host").collect();
+    let host = match hosts[..] {
+        [] => "",
+        [host] => str::from_utf8(host).map_err(|_| "a host that is not text")?,
+        _ => return Err("several hosts"),
+    };
+    // The absolute form names the host itself (RFC 9112, 3.2.2).
+    let (host, target) = match target.split_once("://").filter(|_| !target.starts_with('/')) {
+        None => (host, target.to_owned()),
+        Some((_, rest)) => {
+            let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            (host, if path.starts_with('/') { path.to_owned() } else { format!("/{path}") })
+        }
+    };
+    let seen = Seen { method: method.to_owned(), target, host: host.to_ascii_lowercase(), body: body.bytes };
+    Ok(Some((seen, head.len + body.len)))
+}
+
+/// The numbers of the server's answers among those that the client got.
+fn answered(answers: &[u8]) -> Vec<usize> {
+    let text = String::from_utf8_lossy(answers).to_ascii_lowercase();
+    let numbers = text.lines().filter_map(|line| line.strip_prefix("number: "));
+    numbers.map(|number| number.parse().expect("a number of the server's")).collect()
+}
+
+/// An edge's data path before one server.
+struct Edge {
+    address: SocketAddr,
+    /// What the server saw, by number.
+    seen: Mutex<mpsc::Receiver<(usize, Seen)>>,
+}
+
+impl Edge {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("server");
+        let server = UnixListener::bind(&socket).unwrap();
+        let (sender, seen) = mpsc::channel();
+        thread::spawn(move || {
+            // Its path is there as long as this runs.
+            let _directory = directory;
+            for client in server.incoming() {
+                let sender = sender.clone();
+                thread::spawn(move || serve(client.unwrap(), &sender));
+            }
+        });
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Limits {
+            header_bytes_max: 1 << 14,
+            header_timeout: PATIENCE / 2,
+            body_timeout: PATIENCE / 2,
+            response_timeout: PATIENCE / 2,
+            idle_timeout: PATIENCE / 2,
+            connections_max: 64,
+            connections_per_client_max: None,
+            body_bytes_max: 1 << 20,
+            connect_timeout: PATIENCE / 2,
+            retries: 1,
+        };
+        let proxy = Proxy {
+            listener,
+            is_handed_over: false,
+            tls: None,
+            trusted_proxies: Vec::new(),
+            servers: vec![sidelong_proxy::Server { address: ServerAddress::Unix(socket), http2: false }],
+            proxy_protocol: false,
+            forwarding: Forwarding::default(),
+            limits,
+            is_closing: Default::default(),
+        };
+        thread::spawn(move || proxy.run(vec![ToServer], Duration::ZERO, async || pending().await));
+        Edge { address, seen: Mutex::new(seen) }
+    }
+
+    /// Sends a stream in so many pieces, and returns all that comes back.
+    fn send(&self, stream: &[u8], pieces: usize) -> Vec<u8> {
+        let mut client = TcpStream::connect(self.address).unwrap();
+        client.set_nodelay(true).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        for piece in stream.chunks(stream.len().div_ceil(pieces)) {
+            // It may have been refused already.
+            if client.write_all(piece).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Write);
+        let mut answers = Vec::new();
+        match client.read_to_end(&mut answers) {
+            Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("no end: {error}"),
+            _ => answers,
+        }
+    }
+}
+
+/// Answers requests and says what they were, but for [`LAST`].
+fn serve(mut client: UnixStream, seen: &mpsc::Sender<(usize, Seen)>) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let mut bytes = Vec::new();
+    let mut piece = [0; 1 << 16];
+    loop {
+        while let Some((request, len)) = request(&bytes).expect("a strict request") {
+            let head = Head::read(&bytes).unwrap().unwrap();
+            assert!(!head.has_fields_of_hop() && head.values("host").count() == 1, "{request:?}");
+            bytes.drain(..len);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let body = if request.method == "HEAD" { "" } else { "ok" };
+            let is_last = request.target == TARGET;
+            let field = if is_last { String::new() } else { format!("Number: {number}\r\n") };
+            if !is_last {
+                seen.send((number, request)).unwrap();
+            }
+            if write!(client, "HTTP/1.1 200 OK\r\n{field}Content-Length: 2\r\n\r\n{body}").is_err() {
+                return;
+            }
+        }
+        // Whoever waits for it is to send its body.
+        if find(&bytes, b"\r\n\r\n").is_some() && find(&bytes, b"100-continue").is_some() {
+            let _ = client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        match client.read(&mut piece) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => bytes.extend(&piece[..count]),
+        }
+    }
+}
+
+/// Sends all to the server.
+struct ToServer;
+
+impl Service for ToServer {
+    type Visit<'a> = &'a Self;
+
+    fn accepts(&self, _client: SocketAddr) -> bool {
+        true
+    }
+
+    fn refused(&self, _why: Refusal) {}
+
+    fn visit(&self, _request: &Request, _client: SocketAddr) -> &Self {
+        self
+    }
+}
+
+impl Visit for &ToServer {
+    fn find(&mut self, _request: &Request) -> impl Future<Output = Option<bytes::Bytes>> {
+        ready(None)
+    }
+
+    fn admit(&mut self, _request: &Request) -> Result<(), Answer> {
+        Ok(())
+    }
+
+    fn choose(&mut self) -> impl Future<Output = Option<usize>> {
+        ready(Some(0))
+    }
+
+    fn sent(&mut self) {}
+
+    fn failed(&mut self, failure: Failure) {
+        panic!("the server has not failed: {failure:?}");
+    }
+
+    fn answered(&mut self, _status: u16) {}
+
+    fn cut_in(&self) -> Option<Duration> {
+        None
+    }
+
+    fn cut(&mut self) {}
+
+    fn leave(&mut self) {}
+
+    fn end(self, _request: &Request, _outcome: Outcome) {}
+}
