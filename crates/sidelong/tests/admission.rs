@@ -136,6 +136,8 @@ fn beside_beta(
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).with_service(Duration::from_millis(20));
     cluster.file.edges.truncate(1);
     cluster.file.reconfig.configuration = configuration;
+    // A node that stalls is not taken for dead, and needs no other in its place.
+    cluster.file.load.stale = Duration::from_secs(60);
     alpha(&mut cluster.file.sites[0]);
     let _up = cluster.serving(&["--json"]);
     let count = |name: &str| figure(&cluster, name).unwrap_or(0.0);

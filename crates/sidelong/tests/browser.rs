@@ -198,7 +198,7 @@ fn a_person_buys_and_sells_while_nodes_move() {
                 if stop.load(Ordering::Relaxed) {
                     return moves;
                 }
-                run(["move", "n2", site, "--config", &config]).succeeded();
+                eventually("n2 moves", || run(["move", "n2", site, "--config", &config]).code == Some(0));
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
             unreachable!("a cycle has no end");

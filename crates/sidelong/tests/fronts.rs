@@ -825,7 +825,9 @@ fn examples_send_their_requests_where_the_front_chooses() {
     for program in [&compiled, &python] {
         eventually("a server is chosen", || fetch(program, "beta").code == Some(0));
         for (to, of_beta) in [("alpha", &["three"][..]), ("beta", &["two", "three"])] {
-            run(["move", "n2", to, "--config", cluster.config().to_str().unwrap()]).succeeded();
+            let config = cluster.config();
+            let to_there = ["move", "n2", to, "--config", config.to_str().unwrap()];
+            eventually("n2 moves", || run(to_there).code == Some(0));
             for _ in 0..8 {
                 let answer = fetch(program, "beta").succeeded();
                 assert!(of_beta.iter().any(|name| answer.trim_end().ends_with(name)), "{answer}");

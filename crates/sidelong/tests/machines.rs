@@ -328,12 +328,14 @@ fn nodes_are_moved_by_hand_from_any_machine() {
     let _nodes = ["n1", "n2", "n3"].map(|name| machines.part("node", name));
     let _edge = machines.part("edge", "edge1");
     eventually("both sites answer", || machines.answers("alpha") && machines.answers("beta"));
-    let said = machines.part("drain", "n3").finish().succeeded();
-    assert!(said.starts_with("n3 is held; "), "{said}");
     let state = |name: &str, state: &str| {
         let name = format!("sidelong_edge_node_state{{node=\"{name}\",state=\"{state}\"}}");
         eventually(&name, || machines.metric(&name) == 1.0);
     };
+    // A site whose other node has not begun is at its floor.
+    ["n2", "n3"].into_iter().for_each(|name| state(name, "serving"));
+    let said = machines.part("drain", "n3").finish().succeeded();
+    assert!(said.starts_with("n3 is held; "), "{said}");
     state("n3", "held");
     let refused = machines.part("drain", "n2").finish().refused();
     assert!(refused.contains("beta is at its floor of 1"), "{refused}");

@@ -135,21 +135,26 @@ fn a_cache_tells_what_it_does_by_the_names_of_memcacheds_exporter() {
     let command = |command: &str, status: &str| {
         format!("memcached_commands_total{{command=\"{command}\",status=\"{status}\"}}")
     };
-    let mut now = metrics(admin);
-    eventually("the figures are of a moment ago", || {
-        now = metrics(admin);
-        now[&command("get", "hit")] == 2.0
-    });
-    assert_eq!(now[&command("get", "miss")], 1.0);
-    assert_eq!(now[&command("cas", "miss")], 1.0);
-    assert_eq!(now[&command("set", "hit")], 1.0, "cas is not among them");
-    assert_eq!(now["memcached_up"], 1.0);
-    assert_eq!((now["memcached_current_items"], now["memcached_items_total"]), (1.0, 1.0));
-    assert_eq!((now["memcached_current_connections"], now["memcached_max_connections"]), (1.0, 7.0));
-    assert_eq!(now["memcached_limit_bytes"], f64::from(16 << 20));
-    assert_eq!(now["memcached_written_bytes_total"], answers.len() as f64);
     let version = format!("memcached_version{{version=\"{}\"}}", sidelong_cache::VERSION);
-    assert_eq!(now[&version], 1.0);
+    // `cas` is not among the sets.
+    let wanted = [
+        (command("get", "hit"), 2.0),
+        (command("get", "miss"), 1.0),
+        (command("cas", "miss"), 1.0),
+        (command("set", "hit"), 1.0),
+        ("memcached_up".into(), 1.0),
+        ("memcached_current_items".into(), 1.0),
+        ("memcached_items_total".into(), 1.0),
+        ("memcached_current_connections".into(), 1.0),
+        ("memcached_max_connections".into(), 7.0),
+        ("memcached_limit_bytes".into(), f64::from(16 << 20)),
+        ("memcached_written_bytes_total".into(), answers.len() as f64),
+        (version, 1.0),
+    ];
+    // They are of a moment ago, and perhaps of two.
+    for (name, value) in wanted {
+        eventually(&format!("{name} is {value}"), || metrics(admin).get(&name) == Some(&value));
+    }
     cache.end().succeeded();
 }
 
@@ -171,9 +176,13 @@ fn a_node_tells_its_own_figures_under_every_scheme() {
         let now = metrics(cluster.node_admin(0));
         let info = now.keys().find(|name| name.starts_with("sidelong_node_load_scheme_info{"));
         assert!(info.unwrap().contains(&format!("scheme=\"{scheme}\"")), "{info:?}");
-        assert_eq!(now["sidelong_node_capacity_workers"], 2.0);
-        assert!(now["sidelong_node_memory_used_bytes"] > 1e5, "{now:?}");
-        assert!(now["sidelong_node_response_body_bytes_total"] >= 5000.0, "{now:?}");
+        eventually("the record is whole", || {
+            let now = metrics(cluster.node_admin(0));
+            let is = |name: &str, what: fn(f64) -> bool| now.get(name).is_some_and(|value| what(*value));
+            is("sidelong_node_capacity_workers", |workers| workers == 2.0)
+                && is("sidelong_node_memory_used_bytes", |bytes| bytes > 1e5)
+                && is("sidelong_node_response_body_bytes_total", |bytes| bytes >= 5000.0)
+        });
         eventually("the record is young", || {
             metrics(cluster.node_admin(0))["sidelong_node_record_age_seconds"] < 5.0
         });
@@ -297,12 +306,10 @@ fn the_admin_endpoint_of_a_node_sleeps_until_somebody_asks() {
     // The connection's work is done when the count stops changing, for good.
     eventually("it has come to rest", || {
         let before = switches();
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_secs(1));
         switches() == before
     });
     let rest = switches();
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(switches(), rest, "it woke by itself");
     assert_eq!(get(cluster.node_admin(0), "any", "/healthz").status, 200);
     eventually("the count is of that thread", || switches() > rest);
 }

@@ -247,6 +247,7 @@ fn a_server_has_done_with_a_site_when_it_takes_up_another() {
 fn an_nginx_has_done_with_a_site_when_it_takes_up_another() {
     let mut cluster = Draining::cluster();
     cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.reconfig.drain_max = Duration::from_secs(30);
     let nginx = Draining::start(cluster, |cluster, name, node| {
         Some(vec![nginx_that_logs(cluster, name, cluster.node(node))?])
     });

@@ -19,6 +19,7 @@ fn at_ports(sites: &[(&str, usize)], first: u16) -> Cluster {
     let mut cluster = foreign(sites);
     // The nodes move by hand alone.
     cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.reconfig.drain_max = Duration::from_secs(30);
     let last = cluster.file.nodes.len() - 1;
     for index in 0..=last {
         let socket = cluster.path("beta.sock");

@@ -553,7 +553,7 @@ async fn a_run_ends_when_its_time_is_over_or_it_is_stopped() {
         run.stopper().stop();
         assert_eq!(finish(run).await.requests, 1);
     }
-    let duration_max = Some(Duration::from_millis(50));
+    let duration_max = Some(Duration::from_secs(1));
     let summary = run(ClientConfig { duration_max, ..config(&[origin.address], closed(2)) }, "/o/x/1").await;
     assert!(summary.requests > 0 && summary.errors == 0);
 }

@@ -48,7 +48,7 @@ fn pymemcaches_own_tests(address: SocketAddr) {
 /// What libmemcached asks of a server, in both protocols: commands, their quiet forms, and what is no command.
 fn libmemcacheds_own_tests(address: SocketAddr) {
     let mut capable = Command::new("memccapable");
-    capable.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()]);
+    capable.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string(), "-t", "60"]);
     match capable.output() {
         Ok(done) => {
             let said = String::from_utf8_lossy(&done.stdout);
