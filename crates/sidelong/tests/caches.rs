@@ -441,6 +441,9 @@ fn check(caches: &Caches, versions: u64, meanwhile: impl FnOnce()) {
         let writers: Vec<_> = (0..KEYS).map(|key| scope.spawn(writer(key))).collect();
         meanwhile();
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        eventually("reads found something as often as was written", || {
+            hits.load(Ordering::SeqCst) > versions || readers.iter().any(|reader| reader.is_finished())
+        });
         is_over.store(true, Ordering::SeqCst);
         for ended in written.into_iter().chain(readers.into_iter().map(|reader| reader.join())) {
             ended.unwrap();
