@@ -75,7 +75,9 @@ impl Sites {
         }
         cluster.file.reconfig.command_max = Duration::from_secs(60);
         // A busy machine may take long over the requests of a test.
-        cluster.file.reconfig.drain_max = Duration::from_secs(30);
+        // Nor is who stalls taken for dead.
+        (cluster.file.reconfig.drain_max, cluster.file.reconfig.lease) =
+            (Duration::from_secs(30), Duration::from_secs(2));
         Some(Sites { cluster })
     }
 

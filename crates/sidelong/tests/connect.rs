@@ -17,7 +17,9 @@ use sidelong_layout::{ChoiceMap, NodeId, Ownership, SiteId};
 use support::httpd::readable;
 use support::servers::{Load, gunicorn, last_request, sites_at_once};
 use support::thousand::{Agents, NODES, servers, two_sites};
-use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped, stop_whole, try_get};
+use support::{
+    Cluster, Done, PATIENCE, Running, eventually, once_it_succeeds, run, skipped, stop_whole, try_get,
+};
 
 /// Ports of the sites' addresses, at which nothing listens.
 const ALPHA: u16 = 8081;
@@ -151,7 +153,7 @@ impl Led {
 
     /// The connections of each node.
     fn connections(&self) -> Vec<u64> {
-        counted(&self.by_hand(&["front", "check", "front1"]).succeeded())
+        counted(&once_it_succeeds(|| self.by_hand(&["front", "check", "front1"])))
     }
 
     fn await_connections(&self, expected: [u64; 3]) {
@@ -451,10 +453,10 @@ fn connections_spread_over_a_thousand_nodes() {
     let counts = |agents: &mut Agents, port: u16| {
         agents.say_idle();
         let kept: Vec<_> = (0..NODES).filter_map(|_| TcpStream::connect(cluster.at(port)).ok()).collect();
-        let counts = counted(&check().succeeded());
+        let counts = counted(&once_it_succeeds(check));
         assert_eq!((counts.len(), counts.iter().sum::<u64>()), (NODES, kept.len() as u64));
         drop(kept);
-        eventually("none counts", || counted(&check().succeeded()).iter().all(|count| *count == 0));
+        eventually("none counts", || counted(&once_it_succeeds(check)).iter().all(|count| *count == 0));
         counts
     };
     let some = |counts: &[u64]| counts.iter().filter(|count| **count > 0).count();
@@ -592,7 +594,7 @@ fn only_the_control_group_is_led() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     support::servers::signal_all(&client, Signal::KILL);
     client.finish();
-    eventually("it has ended", || check().succeeded().contains("node n1 has 0 connections"));
+    eventually("it has ended", || once_it_succeeds(check).contains("node n1 has 0 connections"));
     front.end().succeeded();
     assert!(!pins.front().exists());
     drop(agents);

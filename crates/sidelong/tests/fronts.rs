@@ -20,7 +20,9 @@ use support::httpd::readable;
 use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once};
 use support::words::write_word;
-use support::{Cluster, Running, eventually, get, metrics, run, skipped, stop_whole, try_get};
+use support::{
+    Cluster, Running, eventually, get, metrics, once_it_succeeds, run, skipped, stop_whole, try_get,
+};
 
 /// Where the version is in a region.
 const VERSION: usize = 8;
@@ -310,7 +312,7 @@ fn by_hand_and_both_families(cluster: &mut Cluster) {
 fn nodes_move(kind: Kind) {
     let Some(led) = Led::start(kind, by_hand_and_both_families) else { return };
     led.go_to_and_fro();
-    let said = run(["front", "check", "web1", "--config", &led.config()]).succeeded();
+    let said = once_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
     match kind.reads_memory() {
         true => {
             let are_asking = said.contains(" worker of ") && said.contains(" asks it: ")
@@ -829,7 +831,7 @@ fn examples_send_their_requests_where_the_front_chooses() {
             let to_there = ["move", "n2", to, "--config", config.to_str().unwrap()];
             eventually("n2 moves", || run(to_there).code == Some(0));
             for _ in 0..8 {
-                let answer = fetch(program, "beta").succeeded();
+                let answer = once_it_succeeds(|| fetch(program, "beta"));
                 assert!(of_beta.iter().any(|name| answer.trim_end().ends_with(name)), "{answer}");
             }
         }

@@ -40,6 +40,19 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// What a command prints when it succeeds, which it may do only once a part that stalls has gone on.
+pub fn once_it_succeeds(mut command: impl FnMut() -> Done) -> String {
+    let mut done = command();
+    eventually("the command succeeds", || {
+        let has = done.code == Some(0);
+        if !has {
+            done = command();
+        }
+        has
+    });
+    done.succeeded()
+}
+
 /// Sets it when dropped, even by a failed assertion: what other threads go by ends.
 pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
