@@ -1,28 +1,27 @@
-//! What a client sends to an edge, with all that requests share a connection for: a server takes down what it gets, and a
-//! reader of its own tells what was meant. The server must get nothing else, in no other order, and the client the answers
-//! to just that: a request that one of them sees and the other does not is smuggled.
+//! Streams of requests, pipelined on one connection, through an edge's data path to a server that records what it gets. A
+//! strict reader says what the client meant. The server must get nothing else, in the same order, and the client must get
+//! the answers to just that: a request that only one of them sees is smuggled.
 #![no_main]
 
 mod strict;
+#[path = "../../crates/proxy/tests/support/mod.rs"]
+mod support;
 
-use std::future::{Future, pending, ready};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use sidelong_files::ServerAddress;
-use sidelong_proxy::{Answer, Failure, Forwarding, Limits, Outcome, Proxy, Refusal, Request, Service, Visit};
+use sidelong_proxy::Server;
 use strict::{Body, Head, find};
+use support::Fixed;
 
-/// Longest time in which anything must happen.
-const PATIENCE: Duration = Duration::from_secs(8);
-/// Ends each stream, so that the edge does not take the end of the connection for the end of interest in an answer. What it
-/// makes of this last one is not asked.
+/// Ends each stream. An edge gives up a request whose client closes the connection before the answer; that may happen to this
+/// one, so it is not compared.
 const LAST: &[u8] = b"GET /@last HTTP/1.1\r\nHost: last.test\r\n\r\n";
 const TARGET: &str = "/@last";
 
@@ -41,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
     let edge = EDGE.get_or_init(Edge::start);
     let stream = [stream, LAST].concat();
     let (meant, rest) = requests(&stream);
-    // Another has swallowed the last one, and ends where the connection does.
+    // The last one is a part of the body of another, which then is the one that may be given up.
     if rest.is_empty() && meant.last().is_some_and(|last| last.target != TARGET) {
         return;
     }
@@ -121,32 +120,9 @@ impl Edge {
                 thread::spawn(move || serve(client.unwrap(), &sender));
             }
         });
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let limits = Limits {
-            header_bytes_max: 1 << 14,
-            header_timeout: PATIENCE / 2,
-            body_timeout: PATIENCE / 2,
-            response_timeout: PATIENCE / 2,
-            idle_timeout: PATIENCE / 2,
-            connections_max: 64,
-            connections_per_client_max: None,
-            body_bytes_max: 1 << 20,
-            connect_timeout: PATIENCE / 2,
-            retries: 1,
-        };
-        let proxy = Proxy {
-            listener,
-            is_handed_over: false,
-            tls: None,
-            trusted_proxies: Vec::new(),
-            servers: vec![sidelong_proxy::Server { address: ServerAddress::Unix(socket), http2: false }],
-            proxy_protocol: false,
-            forwarding: Forwarding::default(),
-            limits,
-            is_closing: Default::default(),
-        };
-        thread::spawn(move || proxy.run(vec![ToServer], Duration::ZERO, async || pending().await));
+        let service = Fixed { answer: None, server: Some(0), refused: |_| {} };
+        let server = Server { address: ServerAddress::Unix(socket), http2: false };
+        let address = support::start(vec![service], vec![server]);
         Edge { address, seen: Mutex::new(seen) }
     }
 
@@ -154,7 +130,6 @@ impl Edge {
     fn send(&self, stream: &[u8], pieces: usize) -> Vec<u8> {
         let mut client = TcpStream::connect(self.address).unwrap();
         client.set_nodelay(true).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
         for piece in stream.chunks(stream.len().div_ceil(pieces)) {
             // It may have been refused already.
             if client.write_all(piece).is_err() {
@@ -200,53 +175,4 @@ fn serve(mut client: UnixStream, seen: &mpsc::Sender<(usize, Seen)>) {
             Ok(count) => bytes.extend(&piece[..count]),
         }
     }
-}
-
-/// Sends all to the server.
-struct ToServer;
-
-impl Service for ToServer {
-    type Visit<'a> = &'a Self;
-
-    fn accepts(&self, _client: SocketAddr) -> bool {
-        true
-    }
-
-    fn refused(&self, _why: Refusal) {}
-
-    fn visit(&self, _request: &Request, _client: SocketAddr) -> &Self {
-        self
-    }
-}
-
-impl Visit for &ToServer {
-    fn find(&mut self, _request: &Request) -> impl Future<Output = Option<bytes::Bytes>> {
-        ready(None)
-    }
-
-    fn admit(&mut self, _request: &Request) -> Result<(), Answer> {
-        Ok(())
-    }
-
-    fn choose(&mut self) -> impl Future<Output = Option<usize>> {
-        ready(Some(0))
-    }
-
-    fn sent(&mut self) {}
-
-    fn failed(&mut self, failure: Failure) {
-        panic!("the server has not failed: {failure:?}");
-    }
-
-    fn answered(&mut self, _status: u16) {}
-
-    fn cut_in(&self) -> Option<Duration> {
-        None
-    }
-
-    fn cut(&mut self) {}
-
-    fn leave(&mut self) {}
-
-    fn end(self, _request: &Request, _outcome: Outcome) {}
 }

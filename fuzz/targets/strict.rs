@@ -1,4 +1,4 @@
-//! A reader of HTTP/1 messages (RFC 9112) that takes no liberty: what is not valid in one way alone is an error.
+//! A strict reader of HTTP/1 messages (RFC 9112): what could be read in more than one way is an error.
 
 /// The head of a message.
 pub struct Head<'a> {

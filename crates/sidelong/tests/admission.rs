@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
-use support::{Client, Cluster, SetOnDrop, eventually, get, metrics, run, try_get};
+use support::{Client, Cluster, STALE_MAX, SetOnDrop, eventually, get, metrics, run, try_get};
 
 /// Clients that send requests all the time, each on its own connection: many more than can be served in time.
 const CLIENTS: usize = 30;
@@ -137,7 +137,7 @@ fn beside_beta(
     cluster.file.edges.truncate(1);
     cluster.file.reconfig.configuration = configuration;
     // A node that stalls is not taken for dead, and needs no other in its place.
-    cluster.file.load.stale = Duration::from_secs(60);
+    cluster.file.load.stale = STALE_MAX;
     alpha(&mut cluster.file.sites[0]);
     let _up = cluster.serving(&["--json"]);
     let count = |name: &str| figure(&cluster, name).unwrap_or(0.0);

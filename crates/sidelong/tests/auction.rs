@@ -15,7 +15,7 @@ use serde_json::Value;
 use sidelong_config::Configuration;
 use support::auction::{Auction, Books, USERS, Visitor, between, demo, interaction, once};
 use support::servers::family;
-use support::{Client, Reply, Running, eventually, get, run, skipped, try_get};
+use support::{Client, Reply, Running, eventually, get, run, skipped, try_get, until_it_succeeds};
 
 /// The auctions that this machine can run.
 fn auctions() -> impl Iterator<Item = Auction> {
@@ -615,7 +615,7 @@ fn a_thousand_sessions_that_are_killed_hold_nothing_up() {
     walk.kill();
     let config = cluster.config().to_str().unwrap().to_owned();
     for site in ["api", "auction"] {
-        eventually("n2 moves", || run(["move", "n2", site, "--config", &config]).code == Some(0));
+        until_it_succeeds(|| run(["move", "n2", site, "--config", &config]));
     }
     assert_eq!(get(cluster.edge(0), "auction.test", "/items/1").status, 200);
     auction.audit();

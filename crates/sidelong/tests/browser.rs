@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use support::auction::{Auction, Books};
 use support::servers::is_there;
-use support::{Client, Running, eventually, run};
+use support::{Client, Running, eventually, run, until_it_succeeds};
 
 /// The name under which WebDriver hands out elements (W3C WebDriver, section 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -198,7 +198,7 @@ fn a_person_buys_and_sells_while_nodes_move() {
                 if stop.load(Ordering::Relaxed) {
                     return moves;
                 }
-                eventually("n2 moves", || run(["move", "n2", site, "--config", &config]).code == Some(0));
+                until_it_succeeds(|| run(["move", "n2", site, "--config", &config]));
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
             unreachable!("a cycle has no end");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::{Configuration, Protocol};
-use support::{Client, Cluster, Done, PATIENCE, Running, eventually, get, metrics, once_it_succeeds, run};
+use support::{Client, Cluster, Done, PATIENCE, Running, eventually, get, metrics, run, until_it_succeeds};
 
 /// Nodes of a cluster in which nothing moves by itself: n1 to n3 at alpha, n4 at beta.
 fn quiet() -> Cluster {
@@ -145,8 +145,8 @@ fn no_edge_moves_a_node_that_a_person_keeps() {
     let config = cluster.config();
     let config = config.to_str().unwrap();
     // The load may have moved the node: where it goes to does not matter.
-    once_it_succeeds(|| run(["move", "n1", "alpha", "--config", config]));
-    once_it_succeeds(|| run(["drain", "n8", "--force", "--config", config]));
+    until_it_succeeds(|| run(["move", "n1", "alpha", "--config", config]));
+    until_it_succeeds(|| run(["drain", "n8", "--force", "--config", config]));
     let moves = || {
         metrics(cluster.admin(0))
             .into_iter()

@@ -18,7 +18,7 @@ use support::httpd::readable;
 use support::servers::{Load, gunicorn, last_request, sites_at_once};
 use support::thousand::{Agents, NODES, servers, two_sites};
 use support::{
-    Cluster, Done, PATIENCE, Running, eventually, once_it_succeeds, run, skipped, stop_whole, try_get,
+    Cluster, Done, PATIENCE, Running, eventually, run, skipped, stop_whole, try_get, until_it_succeeds,
 };
 
 /// Ports of the sites' addresses, at which nothing listens.
@@ -148,12 +148,12 @@ impl Led {
     }
 
     fn moves(&self, node: &str, site: &str) {
-        eventually("the node has moved", || self.by_hand(&["move", node, site]).code == Some(0));
+        until_it_succeeds(|| self.by_hand(&["move", node, site]));
     }
 
     /// The connections of each node.
     fn connections(&self) -> Vec<u64> {
-        counted(&once_it_succeeds(|| self.by_hand(&["front", "check", "front1"])))
+        counted(&until_it_succeeds(|| self.by_hand(&["front", "check", "front1"])))
     }
 
     fn await_connections(&self, expected: [u64; 3]) {
@@ -453,10 +453,10 @@ fn connections_spread_over_a_thousand_nodes() {
     let counts = |agents: &mut Agents, port: u16| {
         agents.say_idle();
         let kept: Vec<_> = (0..NODES).filter_map(|_| TcpStream::connect(cluster.at(port)).ok()).collect();
-        let counts = counted(&once_it_succeeds(check));
+        let counts = counted(&until_it_succeeds(check));
         assert_eq!((counts.len(), counts.iter().sum::<u64>()), (NODES, kept.len() as u64));
         drop(kept);
-        eventually("none counts", || counted(&once_it_succeeds(check)).iter().all(|count| *count == 0));
+        eventually("none counts", || counted(&until_it_succeeds(check)).iter().all(|count| *count == 0));
         counts
     };
     let some = |counts: &[u64]| counts.iter().filter(|count| **count > 0).count();
@@ -540,7 +540,7 @@ fn connections_go_on_without_the_front_and_the_next_one_knows_them() {
     assert!(both(&without), "it is gone");
 
     led.front = led.cluster.part("front", "front1");
-    eventually("the front is back", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    until_it_succeeds(|| led.by_hand(&["front", "check", "front1"]));
     let counts = led.connections();
     assert_eq!((counts[0], counts[1] + counts[2]), (1, 20));
     assert!(led.by_hand(&["drain", "n1"]).code == Some(2), "it has a connection of the former front's time");
@@ -567,7 +567,7 @@ fn a_front_that_ends_directs_no_more_and_leaves_what_counts_to_the_next() {
     let refused = led.by_hand(&["front", "check", "front1"]).refused();
     assert!(refused.contains("not attached to") && refused.contains("on_connect4, on_connect6"), "{refused}");
     led.front = led.cluster.part("front", "front1");
-    eventually("the front is back", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    until_it_succeeds(|| led.by_hand(&["front", "check", "front1"]));
     led.await_connections([1, 0, 0]);
     drop(kept);
     led.end();
@@ -594,7 +594,7 @@ fn only_the_control_group_is_led() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     support::servers::signal_all(&client, Signal::KILL);
     client.finish();
-    eventually("it has ended", || once_it_succeeds(check).contains("node n1 has 0 connections"));
+    eventually("it has ended", || until_it_succeeds(check).contains("node n1 has 0 connections"));
     front.end().succeeded();
     assert!(!pins.front().exists());
     drop(agents);

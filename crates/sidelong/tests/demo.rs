@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::auction::{Auction, Books, Visitor, demo, once};
 use support::servers::processes_of;
-use support::{Client, Cluster, Running, eventually, get, run, skipped};
+use support::{Client, Cluster, Running, eventually, get, run, skipped, until_it_succeeds};
 
 /// Small data for a test; `None`, with a printed reason, where gunicorn or Python is missing.
 fn data(cluster: &Cluster) -> Option<PathBuf> {
@@ -96,9 +96,9 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
     assert!(page().contains("data-interaction=\"Home\""));
     for node in ["n1", "n2"] {
         let there = ["move", node, "auction", "--force"];
-        eventually("a node stays at the auction", || by_hand(&there).code == Some(0));
+        until_it_succeeds(|| by_hand(&there));
     }
-    eventually("a node of the auction moves by hand", || by_hand(&["move", "n1", "files"]).code == Some(0));
+    until_it_succeeds(|| by_hand(&["move", "n1", "files"]));
     drop(kept);
     assert!(page().contains("data-interaction=\"Home\""));
     assert_eq!(get(cluster.edge(0), "files.test", "/o/3/8192").body.len(), 8192);
@@ -133,9 +133,7 @@ fn they_do_so_on_postgresql_too() {
     assert_eq!(bidder.sign_in(2).bid(item, 50, &once()).unwrap().status, 200);
     // Nodes move meanwhile, whatever the load asks for.
     let config = cluster.config();
-    eventually("a node moves by hand", || {
-        run(["move", "n1", "files", "--config", config.to_str().unwrap()]).code == Some(0)
-    });
+    until_it_succeeds(|| run(["move", "n1", "files", "--config", config.to_str().unwrap()]));
     run(["resume", "n1", "--config", config.to_str().unwrap()]).succeeded();
     std::thread::sleep(std::time::Duration::from_secs(3));
     let summary = up.end().json();

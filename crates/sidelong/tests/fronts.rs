@@ -21,7 +21,7 @@ use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once};
 use support::words::write_word;
 use support::{
-    Cluster, Running, eventually, get, metrics, once_it_succeeds, run, skipped, stop_whole, try_get,
+    Cluster, Running, eventually, get, metrics, run, skipped, stop_whole, try_get, until_it_succeeds,
 };
 
 /// Where the version is in a region.
@@ -146,7 +146,7 @@ impl Led {
         let _load = ["alpha.test", "beta.test"].map(|site| self.ask(site, 8));
         // None leaves a HAProxy that has just been started, and a move waits no longer than that.
         for site in ["alpha", "beta"] {
-            eventually("n2 moves", || run(["move", "n2", site, "--config", &self.config()]).code == Some(0));
+            until_it_succeeds(|| run(["move", "n2", site, "--config", &self.config()]));
         }
         move_to_and_fro(&self.cluster);
     }
@@ -312,7 +312,7 @@ fn by_hand_and_both_families(cluster: &mut Cluster) {
 fn nodes_move(kind: Kind) {
     let Some(led) = Led::start(kind, by_hand_and_both_families) else { return };
     led.go_to_and_fro();
-    let said = once_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
+    let said = until_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
     match kind.reads_memory() {
         true => {
             let are_asking = said.contains(" worker of ") && said.contains(" asks it: ")
@@ -340,13 +340,9 @@ fn it_outlives_its_front(kind: Kind) {
     assert_eq!(moved.code, Some(2), "a node moved, and nobody knows which requests it has: {moved:?}");
     kill_process(front, Signal::KILL).unwrap();
     watched.go_on();
-    eventually("the front is back", || {
-        run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
-    });
+    until_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
     watched.go_on();
-    eventually("a node moves again", || {
-        run(["move", "n2", "alpha", "--config", &led.config()]).code == Some(0)
-    });
+    until_it_succeeds(|| run(["move", "n2", "alpha", "--config", &led.config()]));
     watched.go_on();
     watched.end();
     led.end();
@@ -360,7 +356,7 @@ fn a_worker_may_die(kind: Kind) {
     let kill: [fn(&mut Led); 3] = [Led::kill_workers, Led::kill_all, Led::kill_workers];
     for (to, kill) in ["alpha", "beta", "alpha"].into_iter().zip(kill) {
         kill(&mut led);
-        eventually("n2 moves", || run(["move", "n2", to, "--config", &config]).code == Some(0));
+        until_it_succeeds(|| run(["move", "n2", to, "--config", &config]));
     }
     drop(load);
     led.await_serving();
@@ -380,7 +376,7 @@ fn agents_may_die(kind: Kind) {
         eventually("another one runs", || led.cluster.find("node", node) != agent);
     }
     for to in ["alpha", "beta"] {
-        eventually("n2 moves", || run(["move", "n2", to, "--config", &led.config()]).code == Some(0));
+        until_it_succeeds(|| run(["move", "n2", to, "--config", &led.config()]));
         watched.go_on();
     }
     watched.end();
@@ -393,7 +389,7 @@ fn it_may_be_reloaded(kind: Kind) {
     let _load = ["alpha.test", "beta.test"].map(|site| led.ask(site, 4));
     for to in ["alpha", "beta", "alpha", "beta"] {
         led.reload();
-        eventually("n2 moves", || run(["move", "n2", to, "--config", &led.config()]).code == Some(0));
+        until_it_succeeds(|| run(["move", "n2", to, "--config", &led.config()]));
     }
     drop(_load);
     led.await_serving();
@@ -413,9 +409,7 @@ fn its_files_may_be_lost(kind: Kind) {
             let before = led.front();
             destroy(&file);
             eventually("the front begins anew", || led.front() != before);
-            eventually("the proxy asks it again", || {
-                run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
-            });
+            until_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
             watched.go_on();
         }
     }
@@ -583,7 +577,7 @@ fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
     led.await_serving();
     let rounds = std::env::var("SIDELONG_MOVES").map_or(4, |moves| moves.parse().unwrap());
     for site in ["alpha", "beta"].into_iter().cycle().take(rounds) {
-        eventually("n2 moves", || run(["move", "n2", site, "--config", &led.config()]).code == Some(0));
+        until_it_succeeds(|| run(["move", "n2", site, "--config", &led.config()]));
         for _ in 0..10 {
             let reply = get(led.address(), &format!("{site}.test"), "/0");
             assert!(reply.status == 200 && reply.body != "two", "{reply:?}");
@@ -825,13 +819,13 @@ fn examples_send_their_requests_where_the_front_chooses() {
         Running::start_command(fetch).finish()
     };
     for program in [&compiled, &python] {
-        eventually("a server is chosen", || fetch(program, "beta").code == Some(0));
+        until_it_succeeds(|| fetch(program, "beta"));
         for (to, of_beta) in [("alpha", &["three"][..]), ("beta", &["two", "three"])] {
             let config = cluster.config();
             let to_there = ["move", "n2", to, "--config", config.to_str().unwrap()];
-            eventually("n2 moves", || run(to_there).code == Some(0));
+            until_it_succeeds(|| run(to_there));
             for _ in 0..8 {
-                let answer = once_it_succeeds(|| fetch(program, "beta"));
+                let answer = until_it_succeeds(|| fetch(program, "beta"));
                 assert!(of_beta.iter().any(|name| answer.trim_end().ends_with(name)), "{answer}");
             }
         }

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use sidelong_config::{Configuration, Drain, LedBy};
 use support::proxies::{Kind, ask_haproxy, module, proxy, sent};
 use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
-use support::{Cluster, Done, Running, eventually, get, run, try_get};
+use support::{Cluster, Done, Running, eventually, get, run, try_get, until_it_succeeds};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -68,7 +68,7 @@ impl Led {
 
     /// Moves a node, as often as it takes while its requests last longer than a move waits.
     fn moves(&self, node: &str, site: &str) {
-        eventually("the node has moved", || self.by_hand(&["move", node, site]).code == Some(0));
+        until_it_succeeds(|| self.by_hand(&["move", node, site]));
         self.serves(node, site);
     }
 
@@ -191,7 +191,7 @@ fn a_node_waits_for_requests_of_an_old_process(kind: Kind) {
     }
     drop(long);
     old.finish().succeeded();
-    eventually("it drains in the end", || led.by_hand(&["drain", "n2"]).code == Some(0));
+    until_it_succeeds(|| led.by_hand(&["drain", "n2"]));
     led.end();
 }
 
@@ -227,7 +227,7 @@ fn what_a_person_has_taken_out_stays_there(kind: Kind) {
     eventually("the log says so", || led.front.err().matches(said).count() == 1);
     led.ask("set server be_beta/n2 state ready");
     led.ask("set server be_alpha/n1 state ready");
-    eventually("nothing is held", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    until_it_succeeds(|| led.by_hand(&["front", "check", "front1"]));
     led.end();
 }
 

@@ -310,6 +310,8 @@ fn the_admin_endpoint_of_a_node_sleeps_until_somebody_asks() {
         switches() == before
     });
     let rest = switches();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(switches(), rest, "it woke by itself");
     assert_eq!(get(cluster.node_admin(0), "any", "/healthz").status, 200);
     eventually("the count is of that thread", || switches() > rest);
 }

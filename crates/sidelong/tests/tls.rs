@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_config::{AdmissionRule, Tls};
-use support::{Client, Cluster, Running, eventually, metrics, run, skipped};
+use support::{Client, Cluster, Running, STALE_MAX, eventually, metrics, run, skipped};
 
 /// Options of `openssl req` for a new key.
 const RSA: &[&str] = &["-newkey", "rsa:2048", "-nodes"];
@@ -65,7 +65,7 @@ fn who_is_turned_away_hears_it_over_http2_too() {
         *cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(Duration::from_secs(600));
         cluster.file.admission.rule = AdmissionRule::Paper;
         // A record that is too old admits all.
-        cluster.file.load.stale = Duration::from_secs(60);
+        cluster.file.load.stale = STALE_MAX;
     });
     let Some((cluster, _up)) = started else { return };
     // More than alpha's node works on at a time, for long; beta's is idle, so that connections are accepted.

@@ -8,13 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::{Configuration, Fabric, default_run_dir};
-use support::{Cluster, Done, Terminal, eventually, run, skipped};
+use support::{Cluster, Done, STALE_MAX, Terminal, eventually, run, skipped};
 
 const ROWS: u16 = 24;
 const COLS: u16 = 80;
-
-/// Records are fresh for longer than any part may stall.
-const PATIENT: Duration = Duration::from_secs(60);
 
 fn top_once(config: &Path, more: &[&str]) -> Done {
     let arguments = ["top", "--once", "--config", config.to_str().unwrap()];
@@ -52,7 +49,7 @@ fn names(text: &str) -> Vec<String> {
 #[test]
 fn a_script_sees_what_is_there() {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]).with_load(64, None);
-    cluster.file.load.stale = PATIENT;
+    cluster.file.load.stale = STALE_MAX;
     let up = cluster.serving(&["--json"]);
     // The cluster works while it is watched. A record that is being written has no age.
     let mut report = Value::Null;
@@ -145,7 +142,7 @@ fn moves_show_in_words_and_sites() {
 fn a_table_is_sorted_and_filtered() {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
     cluster.file.reconfig.configuration = Configuration::Rigid;
-    cluster.file.load.stale = PATIENT;
+    cluster.file.load.stale = STALE_MAX;
     let _up = cluster.serving(&["--json"]);
     let config = cluster.config();
     let table = top_once(&config, &[]).succeeded();
@@ -190,7 +187,7 @@ fn it_finds_the_cluster_that_runs() {
 fn it_goes_over_the_fabric_that_the_cluster_uses() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.cluster.fabric = Fabric::Tcp;
-    cluster.file.load.stale = PATIENT;
+    cluster.file.load.stale = STALE_MAX;
     let _up = cluster.serving(&["--json"]);
     let report = json(&cluster.config());
     assert_eq!((report["fabric"].as_str(), report["totals"]["fresh"].as_u64()), (Some("tcp"), Some(2)));
@@ -298,12 +295,14 @@ fn a_killed_node_is_gone_within_a_second() {
     let killed = Instant::now();
     top.sees("its last figures are too old", |text| !row(text, "n2").ends_with("fresh"));
     let stale = killed.elapsed();
+    top.sees("one is gone", |text| row(text, "n2").ends_with("gone"));
+    let took = killed.elapsed();
+    // Three times load.stale_ms, a scan, and whatever else this machine does.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    println!("stale after {stale:?}, gone after {took:?}");
     top.sees("it alone is gone", |text| {
-        row(text, "n2").ends_with("gone")
-            && row(text, "n1").ends_with("fresh")
-            && text.contains("1 of 2 nodes fresh")
+        row(text, "n1").ends_with("fresh") && text.contains("1 of 2 nodes fresh")
     });
-    println!("stale after {stale:?}, gone after {:?}", killed.elapsed());
     let report = json(&config);
     assert_eq!(by_name(&report, "nodes", "n2")["status"], "gone", "{report}");
     assert_eq!(by_name(&report, "nodes", "n2")["busy"], Value::Null, "an old figure is none: {report}");

@@ -13,9 +13,9 @@ use super::{connect, envoy, haproxy};
 /// Where Debian, and where Red Hat and its kin, have the modules of httpd.
 const HTTPD_MODULES: [&str; 2] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
 
-/// The directory of httpd's modules: if it is in neither place, the one below its `ServerRoot`.
-pub(crate) fn httpd_modules() -> &'static str {
-    HTTPD_MODULES.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("modules")
+/// The directory of httpd's modules, if it is where it usually is.
+pub(crate) fn httpd_modules() -> Option<&'static str> {
+    HTTPD_MODULES.into_iter().find(|path| Path::new(path).is_dir())
 }
 
 /// Who chooses the server of a request.
@@ -94,7 +94,8 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         ),
         Proxy::Httpd => format!(
             "LoadModule sidelong_module {}/mod_sidelong.so\n{}",
-            httpd_modules(),
+            // Otherwise below its ServerRoot.
+            httpd_modules().unwrap_or("modules"),
             httpd(&pools, Some(&prefix), admits, None)
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), admits, None),

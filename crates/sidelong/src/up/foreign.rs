@@ -105,12 +105,13 @@ pub(super) fn configure_httpd(
     more: &str,
 ) -> io::Result<Vec<OsString>> {
     let directory = at.display();
+    let from = httpd_modules().unwrap_or("modules");
     let loaded: String = ["mpm_event", "unixd", "authz_core"]
         .iter()
         .chain(modules)
         .map(|name| {
             // Some are built in.
-            let load = format!("LoadModule {name}_module {}/mod_{name}.so", httpd_modules());
+            let load = format!("LoadModule {name}_module {from}/mod_{name}.so");
             format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
         })
         .collect();

@@ -65,7 +65,7 @@ impl FrontMake {
     fn module(self, program: &str, led_by: LedBy) -> Result<Option<PathBuf>, Failure> {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
-            FrontMake::Httpd => ("mod_sidelong.so", Some(lines::httpd_modules().into()), "httpd"),
+            FrontMake::Httpd => ("mod_sidelong.so", lines::httpd_modules().map(PathBuf::from), "httpd"),
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
             FrontMake::Haproxy if led_by == LedBy::Choose => {
                 has_lua(program)?;

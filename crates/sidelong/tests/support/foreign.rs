@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::servers::{Load, gunicorn, last_request, signal_all, sites_at_once};
-use super::{Cluster, Running, eventually, metrics, run, try_get};
+use super::{Cluster, Running, eventually, metrics, run, try_get, until_it_succeeds};
 
 /// The moves that a test makes: a few, or as many as SIDELONG_MOVES says.
 fn moves_wanted() -> u32 {
@@ -18,7 +18,7 @@ pub fn move_to_and_fro(cluster: &Cluster) {
     let config = cluster.path("cluster.toml").to_str().unwrap().to_owned();
     for site in ["alpha", "beta"].into_iter().cycle().take(moves_wanted() as usize) {
         // A machine that stalls may not see the end of its drain in time.
-        eventually("it moves", || run(["move", "n2", site, "--config", &config]).code == Some(0));
+        until_it_succeeds(|| run(["move", "n2", site, "--config", &config]));
         eventually("it has answered requests of its new site", || {
             last_request(cluster, "two").is_some_and(|host| host == format!("{site}.test"))
         });

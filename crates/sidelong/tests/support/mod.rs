@@ -30,6 +30,8 @@ pub use terminal::Terminal;
 
 /// Longest that anything awaited here may take.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest time for which records may count as fresh: no part stalls for so long.
+pub const STALE_MAX: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -40,17 +42,16 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What a command prints when it succeeds, which it may do only once a part that stalls has gone on.
-pub fn once_it_succeeds(mut command: impl FnMut() -> Done) -> String {
-    let mut done = command();
-    eventually("the command succeeds", || {
-        let has = done.code == Some(0);
-        if !has {
-            done = command();
+/// What a command prints once it succeeds. While a part stalls it may fail.
+pub fn until_it_succeeds(mut command: impl FnMut() -> Done) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let done = command();
+        if done.code == Some(0) || Instant::now() >= deadline {
+            return done.succeeded();
         }
-        has
-    });
-    done.succeeded()
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Sets it when dropped, even by a failed assertion: what other threads go by ends.

@@ -16,7 +16,7 @@ use sidelong_reconfig::{load_region, offer_words};
 use sidelong_state::Publisher;
 
 use super::words::{read_word, write_word};
-use super::{Cluster, Running, eventually, try_get};
+use super::{Cluster, Running, STALE_MAX, eventually, try_get};
 
 pub const NODES: usize = 1_000;
 
@@ -25,7 +25,7 @@ pub fn two_sites() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
     cluster.file.edges.clear();
     cluster.file.reconfig.configuration = Configuration::Rigid;
-    cluster.file.load.stale = Duration::from_secs(60);
+    cluster.file.load.stale = STALE_MAX;
     cluster
 }
 
