@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::Value;
 use sidelong_config::{CachePeer, LoadMode, RateEntry};
-use support::{Cluster, Done, PATIENCE, Running, Terminal, eventually, run, skipped, try_get};
+use support::{Cluster, Done, PATIENCE, Running, Terminal, eventually, metrics, run, skipped, try_get};
 
 /// An integer of the summary.
 fn number(value: &Value, key: &str) -> u64 {
@@ -345,6 +345,9 @@ fn ends_in_order_on(signal: Signal) {
     let up = cluster.serving(&["--plain"]);
     let parts = cluster.parts();
     assert_eq!(parts.len(), 4 + 2, "{parts:?}");
+    // Before, it has sent none. A few are the test's own.
+    let served = r#"sidelong_edge_requests_total{site="alpha",code="2xx"}"#;
+    eventually("the load is under way", || metrics(cluster.admin(0)).get(served) > Some(&50.0));
     up.signal(signal);
     let out = up.finish().succeeded();
     assert!(out.contains(" requests in ") && out.contains(", 0 errors,"), "{out}");
@@ -509,7 +512,7 @@ fn it_may_be_ended_while_it_starts() {
     let done = up.end();
     match done.code {
         // It was ready by then.
-        Some(0) => assert!(done.out.contains(" requests in "), "{done:?}"),
+        Some(0) => assert!(done.out.contains("`up` sent no requests"), "{done:?}"),
         _ => assert_eq!(done.refused(), "interrupted while the cluster was starting"),
     }
     assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
