@@ -13,7 +13,7 @@ vocabulary! {
         Shm = "shm",
         /// TCP to a server thread of the target, which is two-sided.
         Tcp = "tcp",
-        /// RDMA (InfiniBand or RoCE), in a program built with it.
+        /// RDMA (InfiniBand or RoCE).
         Verbs = "verbs",
     }
 }

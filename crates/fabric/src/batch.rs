@@ -240,7 +240,6 @@ impl Batch {
     }
 
     /// The part of an operation's buffer that begins at its word `at`.
-    #[cfg(feature = "verbs")]
     #[inline]
     pub(crate) fn piece_mut(&mut self, index: usize, at: usize, words: usize) -> &mut [u64] {
         let start = self.ops[index].buffer + at;

@@ -227,15 +227,12 @@ pub enum Error {
         reason: String,
     },
     /// The region is offered over verbs, and this initiator has no device.
-    #[error("{name} is offered over verbs: {reason}")]
+    #[error("{name} is offered over verbs, and this initiator was given no RDMA device")]
     NoVerbs {
         /// The region.
         name: String,
-        /// What is missing.
-        reason: &'static str,
     },
     /// An RDMA device failed.
-    #[cfg(feature = "verbs")]
     #[error(transparent)]
     Device(#[from] crate::verbs::DeviceError),
     /// The length of a cluster's secret is out of range.

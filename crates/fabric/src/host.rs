@@ -13,7 +13,6 @@ use rustix::fs::inotify;
 use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
 
 use crate::memory::Memory;
-#[cfg(feature = "verbs")]
 use crate::verbs;
 use crate::{Access, Error, Inbox, InboxSpec, Key, OwnedRegion, shm, sim, tcp};
 
@@ -91,7 +90,6 @@ pub enum Host {
     /// A simulated machine.
     Sim(sim::SimHost),
     /// An RDMA device, which answers by itself.
-    #[cfg(feature = "verbs")]
     Verbs(verbs::VerbsHost),
 }
 
@@ -108,7 +106,6 @@ impl Host {
             Host::Shm(host) => host.offer(spec, init),
             Host::Tcp(host) => host.offer(spec, None, spec.memory(init)?),
             Host::Sim(host) => host.offer(spec, None, spec.memory(init)?),
-            #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer(spec, init),
         }
     }
@@ -132,7 +129,6 @@ impl Host {
             Host::Shm(host) => host.offer_mapped(spec, file),
             Host::Tcp(host) => host.offer(spec, None, spec.mapped(file)?),
             Host::Sim(host) => host.offer(spec, None, spec.mapped(file)?),
-            #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer_mapped(spec, file),
         }
     }
@@ -152,7 +148,6 @@ impl Host {
             Host::Shm(host) => host.offer_emptied(spec)?,
             Host::Tcp(host) => host.offer(spec, None, spec.memory_with(&spec.header())?)?,
             Host::Sim(host) => host.offer(spec, None, spec.memory_with(&spec.header())?)?,
-            #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer(spec, |_| {})?,
         };
         Ok(OwnedRegion::new(region))
@@ -186,7 +181,6 @@ impl Host {
                 let queue = inbox.queue();
                 Ok((host.offer(spec, Some(&queue), spec.memory(init)?)?, host.inbox(queue)))
             }
-            #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer_with_inbox(spec, inbox, init),
         }
     }

@@ -26,7 +26,6 @@ use ring::Ring;
 use crate::batch::{Kind, Request};
 use crate::memory::Memory;
 use crate::sim::Network;
-#[cfg(feature = "verbs")]
 use crate::verbs;
 use crate::{OP_BYTES_MAX, OpError, Region};
 
@@ -78,13 +77,9 @@ pub struct Inbox {
 
 #[derive(Debug)]
 enum Source {
-    Ring {
-        ring: Ring,
-        _region: Region,
-    },
+    Ring { ring: Ring, _region: Region },
     Queue(Arc<Queue>),
     Sim(Arc<Queue>, Network),
-    #[cfg(feature = "verbs")]
     Verbs(verbs::Receiver),
 }
 
@@ -101,7 +96,6 @@ impl Inbox {
         Inbox { source: Source::Sim(queue, network), words: Vec::new() }
     }
 
-    #[cfg(feature = "verbs")]
     pub(crate) fn of_device(receiver: verbs::Receiver) -> Inbox {
         Inbox { source: Source::Verbs(receiver), words: Vec::new() }
     }
@@ -115,7 +109,6 @@ impl Inbox {
             Source::Sim(queue, network) => {
                 network.receive(queue, Duration::ZERO).map(|letter| letter.open(&mut self.words))
             }
-            #[cfg(feature = "verbs")]
             Source::Verbs(receiver) => receiver.take(&mut self.words),
         };
         taken.map(|taken| taken.message(&mut self.words))
@@ -132,7 +125,6 @@ impl Inbox {
             Source::Sim(queue, network) => {
                 network.receive(queue, timeout).map(|letter| letter.open(&mut self.words))
             }
-            #[cfg(feature = "verbs")]
             Source::Verbs(receiver) => receiver.wait(&mut self.words, Instant::now() + timeout),
         };
         taken.map(|taken| taken.message(&mut self.words))

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use sidelong_layout::{EDGES_MAX, HEADER_BYTES, HeaderError, NODES_MAX, RegionHeader, RegionKind};
 
+use crate::control::Secret;
 use crate::key::Locator;
-use crate::{Access, Batch, Directory, Error, Key, OpError, shm, sim, tcp};
-#[cfg(feature = "verbs")]
-use crate::{control::Secret, verbs};
+use crate::{Access, Batch, Directory, Error, Key, OpError, shm, sim, tcp, verbs};
 
 /// Longest wait for a batch or a peer; longer timeouts are cut to it.
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -38,7 +37,6 @@ enum Link {
     Tcp(tcp::Link),
     Sim(sim::BatchLink),
     /// By its number among the verbs links.
-    #[cfg(feature = "verbs")]
     Verbs(usize),
     Closed,
 }
@@ -54,7 +52,6 @@ pub struct Initiator {
     /// Created with the first tcp link.
     tcp: Option<tcp::Links>,
     /// `None` without a device.
-    #[cfg(feature = "verbs")]
     verbs: Option<verbs::Links>,
 }
 
@@ -78,7 +75,6 @@ impl Initiator {
     ///
     /// # Errors
     /// If the device gives no completion queue.
-    #[cfg(feature = "verbs")]
     pub fn with_verbs(device: &verbs::Device, secret: &Secret) -> Result<Self, Error> {
         Ok(Initiator { verbs: Some(verbs::Links::new(device, secret)?), ..Initiator::default() })
     }
@@ -104,20 +100,13 @@ impl Initiator {
                 timeout = deadline.saturating_duration_since(Instant::now());
                 Link::Tcp(link)
             }
-            #[cfg(feature = "verbs")]
             Locator::Verbs { address, token } => {
                 let deadline = Instant::now() + timeout;
-                let reason = "this initiator was given no RDMA device";
-                let none = || Error::NoVerbs { name: key.name.clone(), reason };
+                let none = || Error::NoVerbs { name: key.name.clone() };
                 let links = self.verbs.as_mut().ok_or_else(none)?;
                 let link = links.connect(key, *address, *token, deadline)?;
                 timeout = deadline.saturating_duration_since(Instant::now());
                 Link::Verbs(link)
-            }
-            #[cfg(not(feature = "verbs"))]
-            Locator::Verbs { .. } => {
-                let reason = "this program was built without the feature `verbs`";
-                return Err(Error::NoVerbs { name: key.name.clone(), reason });
             }
             Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?, key.access)),
         };
@@ -188,7 +177,6 @@ impl Initiator {
         self.free.push(link.slot);
         match std::mem::replace(&mut slot.link, Link::Closed) {
             Link::Tcp(link) => tcp_links(&mut self.tcp).close(link),
-            #[cfg(feature = "verbs")]
             Link::Verbs(link) => verbs_links(&mut self.verbs).close(link),
             Link::Shm(_) | Link::Sim(_) | Link::Closed => {}
         }
@@ -216,7 +204,6 @@ impl Initiator {
                     link.post(batch, index, timeout);
                     simulated = true;
                 }
-                #[cfg(feature = "verbs")]
                 Link::Verbs(link) => {
                     verbs_links(&mut self.verbs).post(*link, batch, index);
                     waiting = true;
@@ -243,7 +230,6 @@ impl Initiator {
 
     fn wait(&mut self, batch: &mut Batch, timeout: Duration) {
         let deadline = self.tcp.as_ref().map(|_| Instant::now() + timeout);
-        #[cfg(feature = "verbs")]
         if let Some(links) = &mut self.verbs {
             links.complete(batch, timeout);
         }
@@ -274,7 +260,6 @@ impl Initiator {
     }
 }
 
-#[cfg(feature = "verbs")]
 fn verbs_links(links: &mut Option<verbs::Links>) -> &mut verbs::Links {
     links.as_mut().expect("a verbs link was made by them")
 }

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`shm`] | the initiator's CPU, in mapped memory | one machine |
 //! | [`tcp`] | a thread on the target: two-sided, and slower on a busy target | anywhere |
-//! | `verbs` (a cargo feature) | the two adapters: InfiniBand, RoCE | machines with RDMA devices |
+//! | [`verbs`] | the two adapters: InfiniBand, RoCE | machines with RDMA devices |
 //! | [`sim`] | virtual time, with delays, losses, crashes and reordering from a seed | tests, the simulator |
 //!
 //! Each is a variant of [`Host`], of [`Key`]'s locator and of the [`Initiator`]'s links. All pass the same conformance
@@ -44,7 +44,6 @@ mod service;
 pub mod shm;
 pub mod sim;
 pub mod tcp;
-#[cfg(feature = "verbs")]
 pub mod verbs;
 
 pub use backoff::Backoff;

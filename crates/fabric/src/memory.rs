@@ -74,7 +74,6 @@ impl Memory {
     }
 
     /// Its address, for a device that accesses it.
-    #[cfg(feature = "verbs")]
     pub(crate) fn address(&self) -> *const u8 {
         self.map.as_ptr()
     }

@@ -4,7 +4,7 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | `sys` | the calls to libibverbs, behind safe functions, and who owns a buffer in flight |
+//! | `sys` | the calls to libibverbs, behind safe functions, and who owns a buffer in flight; in `sys::abi` its declarations |
 //! | `device` | a device, as an operator names it |
 //! | `error` | why a device cannot be used |
 //! | `setup` | the messages by which two ends set up a connection |

@@ -10,7 +10,6 @@ mod mapped;
 mod messages;
 #[path = "support/node.rs"]
 mod node;
-#[cfg(feature = "verbs")]
 #[path = "support/rdma.rs"]
 mod rdma;
 #[path = "support/relay.rs"]
@@ -36,7 +35,6 @@ macro_rules! conformance {
         conformance!(@ shm Shm $($property)* $($message)*);
         conformance!(@ tcp Tcp $($property)* $($message)*);
         conformance!(@ sim Sim $($property)* $($message)*);
-        #[cfg(feature = "verbs")]
         conformance!(@ verbs Verbs $($property)* $($message)*);
     };
     (@ $module:ident $backend:ident $($property:ident)*) => {

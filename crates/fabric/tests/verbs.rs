@@ -1,5 +1,4 @@
 //! What verbs guarantees beyond the conformance suite, on real devices: `cargo xtask vm` provides one.
-#![cfg(feature = "verbs")]
 
 #[path = "support/rdma.rs"]
 mod rdma;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use sidelong_config::{self as config, Cluster};
 use sidelong_edge::{Counts, share_region};
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
-#[cfg(feature = "verbs")]
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
 use sidelong_fabric::{Directory, Host, Initiator, Key, RunDirectory, shm::ShmHost, tcp::TcpHost};
 use sidelong_layout::fnv1a;
@@ -23,7 +22,6 @@ const RESPONDER: u8 = 128;
 enum Backend {
     Shm,
     Tcp,
-    #[cfg(feature = "verbs")]
     Verbs(Device),
 }
 
@@ -47,7 +45,6 @@ impl Fabric {
         let secret = match (&backend, &cluster.secret) {
             (Backend::Shm, _) | (Backend::Tcp, None) => None,
             (_, Some(secret)) => Some(read(secret)?),
-            #[cfg(feature = "verbs")]
             (Backend::Verbs(_), None) => Some(run.secret()?),
         };
         let told = secret.as_ref().filter(|_| cluster.secret.is_some());
@@ -71,7 +68,6 @@ impl Fabric {
         match self.backend {
             Backend::Shm => "shm",
             Backend::Tcp => "tcp",
-            #[cfg(feature = "verbs")]
             Backend::Verbs(_) => "verbs",
         }
     }
@@ -88,11 +84,7 @@ impl Fabric {
 
     /// Whether devices read the memory of other machines.
     pub(crate) fn has_device(&self) -> bool {
-        #[cfg(feature = "verbs")]
-        let has = matches!(self.backend, Backend::Verbs(_));
-        #[cfg(not(feature = "verbs"))]
-        let has = false;
-        has
+        matches!(self.backend, Backend::Verbs(_))
     }
 
     /// Whether all parts are on one machine, and so have one clock.
@@ -111,7 +103,6 @@ impl Fabric {
     /// An initiator without links.
     pub(crate) fn initiator(&self) -> Result<Initiator, Failure> {
         match (&self.backend, &self.secret) {
-            #[cfg(feature = "verbs")]
             (Backend::Verbs(device), Some(secret)) => {
                 Ok(Initiator::with_verbs(device, secret)?.of_cluster(self.identity))
             }
@@ -144,7 +135,6 @@ impl Fabric {
                 read: Box::new(move || control.refused().iter().collect()),
             });
         }
-        #[cfg(feature = "verbs")]
         if let Backend::Verbs(device) = &self.backend {
             let device = device.clone();
             counts.push(Counts {
@@ -177,7 +167,6 @@ impl Fabric {
                 let port = if endpoint.is_some() { 0 } else { listen.port() };
                 Host::Tcp(TcpHost::listen(SocketAddr::new(listen.ip(), port))?)
             }
-            #[cfg(feature = "verbs")]
             Backend::Verbs(device) => {
                 let endpoint = endpoint.as_ref().expect("verbs needs a secret");
                 Host::Verbs(VerbsHost::new(device, endpoint)?)
@@ -325,7 +314,6 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
 ///
 /// # Errors
 /// The reason why it is not available.
-#[cfg(feature = "verbs")]
 fn verbs(cluster: &Cluster) -> Result<(Backend, String), Failure> {
     let config::Verbs { device, port, gid_index, completion, retries } = cluster.verbs.clone();
     let completions = match completion {
@@ -336,11 +324,6 @@ fn verbs(cluster: &Cluster) -> Result<(Backend, String), Failure> {
     let device = Device::open(&spec)?;
     let described = device.describe();
     Ok((Backend::Verbs(device), described))
-}
-
-#[cfg(not(feature = "verbs"))]
-fn verbs(_: &Cluster) -> Result<(Backend, String), Failure> {
-    Err(Failure::new("this program was built without verbs"))
 }
 
 fn read(secret: &config::Secret) -> Result<Secret, Failure> {

@@ -170,10 +170,7 @@ impl Parts {
             About {
                 name: "build",
                 help: "The program",
-                labels: vec![
-                    ("version", env!("CARGO_PKG_VERSION").to_owned()),
-                    ("verbs", cfg!(feature = "verbs").to_string()),
-                ],
+                labels: vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
             },
             About {
                 name: "load_scheme",

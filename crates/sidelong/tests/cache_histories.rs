@@ -325,7 +325,6 @@ fn histories_over_a_network_are_linearizable() {
 }
 
 #[test]
-#[cfg(feature = "verbs")]
 fn histories_over_verbs_are_linearizable() {
     if support::has_rdma() {
         let mut caches = Caches::over_verbs(8);

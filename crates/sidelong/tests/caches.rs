@@ -479,7 +479,6 @@ fn nor_while_caches_hang_die_and_come_back() {
 }
 
 /// Caches of several machines whose devices read the others' memory. In an emulated guest a device may answer late, which is a miss.
-#[cfg(feature = "verbs")]
 mod over_verbs {
     use super::*;
     use support::has_rdma;

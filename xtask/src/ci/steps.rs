@@ -291,14 +291,8 @@ fn guest_runner(run: &Run) -> String {
     format!("{} vm --", run.here.display())
 }
 
-/// Here clippy and the tests of the step `test`, which know nothing of the feature; there the tests that need a device.
+/// The tests that need a device.
 fn verbs(run: &mut Run) -> Result<(), Failure> {
-    let with_verbs = |run: &Run, args: &[&str], rest: &[&str]| {
-        run.cargo(&[args, &["--features", "verbs", "--locked"], rest].concat())
-    };
-    let both = ["clippy", "-p", "sidelong-fabric", "-p", "sidelong", "--all-targets"];
-    run.must(with_verbs(run, &both, &["--", "-D", "warnings"]))?;
-    run.must_test(with_verbs(run, &["test", "--doc", "-p", "sidelong-fabric"], &[]))?;
     for (package, tests, filter) in [
         ("sidelong-fabric", "conformance", "verbs::"),
         ("sidelong-fabric", "verbs", ""),
@@ -306,13 +300,12 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
         ("sidelong", "caches", "over_verbs::"),
         ("sidelong", "cache_histories", "over_verbs"),
     ] {
-        let mut tests = with_verbs(run, &["test", "-p", package, "--test", tests], &["--", filter]);
+        let mut tests = run.cargo(&["test", "-p", package, "--locked", "--test", tests, "--", filter]);
         // One after the other: two emulated CPUs are soon busy.
         tests.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
         run.must_test(tests)?;
     }
-    // Emulated, a debug build takes longer than its timeouts.
-    run.must(with_verbs(run, &["build", "--release", "-p", "sidelong"], &[]))?;
+    // Emulated, a debug build takes longer than its timeouts: what follows runs the release build.
     measured(run)?;
     two_machines(run)
 }

@@ -6,6 +6,7 @@ const HOME: &str = "crates/fabric/src/memory.rs";
 /// The files that may hold unsafe code, and why. A crate without one forbids it to the compiler.
 const HOLDERS: &[(&str, &str)] = &[
     (HOME, "hands out mapped memory, which other processes change, as atomics"),
+    ("crates/fabric/src/verbs/sys/abi.rs", "declares libibverbs, and loads it"),
     ("crates/fabric/src/verbs/sys.rs", "calls libibverbs, whose objects it frees in their order"),
     (
         "crates/fabric/src/verbs/sys/queue.rs",

@@ -131,7 +131,6 @@ impl Session {
 const REASON_CHARS_MAX: usize = 256;
 
 /// Readable once the session has ended.
-#[cfg(feature = "verbs")]
 impl std::os::fd::AsFd for Session {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.stream.as_fd()

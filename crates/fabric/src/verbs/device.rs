@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::DeviceError;
 use super::sys::{
-    self, AtomicClass, CompletionQueue, Context, Gid, Limits, MemoryRegion, Note, Peer, Port,
+    AtomicClass, CompletionQueue, Context, Gid, Library, Limits, MemoryRegion, Note, Peer, Port,
     ProtectionDomain, QueuePair, Registered, Rights, Timers, Work,
 };
 use crate::memory::Memory;
@@ -116,7 +116,8 @@ impl Device {
     /// # Errors
     /// If it does not exist, may not be used, or lacks what Sidelong needs.
     pub fn open(spec: &DeviceSpec) -> Result<Device, DeviceError> {
-        let names = names()?;
+        let library = Library::get().map_err(|reason| DeviceError::NoLibrary { reason })?;
+        let names = names(library)?;
         let candidates: Vec<&String> = match &spec.device {
             Some(wanted) => names.iter().filter(|name| *name == wanted).collect(),
             None => names.iter().collect(),
@@ -127,7 +128,7 @@ impl Device {
         }
         let mut first_error = None;
         for name in candidates {
-            match Device::open_named(name, spec) {
+            match Device::open_named(library, name, spec) {
                 Ok(device) => return Ok(device),
                 // Another device may do. If none does, the operator is told what the first one lacks.
                 Err(error) => _ = first_error.get_or_insert(error),
@@ -136,13 +137,13 @@ impl Device {
         Err(first_error.unwrap_or(DeviceError::NoDevice))
     }
 
-    fn open_named(name: &str, spec: &DeviceSpec) -> Result<Device, DeviceError> {
+    fn open_named(library: &'static Library, name: &str, spec: &DeviceSpec) -> Result<Device, DeviceError> {
         let device = name.to_owned();
         let failed = |call| {
             let device = device.clone();
             move |source| DeviceError::Call { device, call, source }
         };
-        let context = Context::open(name).map_err(|source| match source.kind() {
+        let context = Context::open(library, name).map_err(|source| match source.kind() {
             // If libibverbs may not open the file, it looks elsewhere and then reports that there is none.
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound if is_forbidden() => {
                 DeviceError::Permission { device: device.clone() }
@@ -332,12 +333,11 @@ impl Device {
     }
 }
 
-fn names() -> Result<Vec<String>, DeviceError> {
-    match sys::device_names() {
+fn names(library: &'static Library) -> Result<Vec<String>, DeviceError> {
+    match library.device_names() {
         Ok(names) if names.is_empty() => Err(DeviceError::NoDevice),
         Ok(names) => Ok(names),
         Err(error) => Err(match Errno::from_io_error(&error) {
-            Some(Errno::OPNOTSUPP) => DeviceError::NoLibrary,
             // This kernel has no RDMA.
             Some(Errno::NOSYS | Errno::NOENT) => DeviceError::NoDevice,
             _ => DeviceError::Call {

@@ -5,11 +5,14 @@ use std::io;
 /// Why an RDMA device could not be opened, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The library is not installed.
+    /// The library is not installed, or is too old.
     #[error(
-        "verbs is not available: libibverbs.so.1 is missing (install Debian's libibverbs1 and ibverbs-providers, or use tcp)"
+        "libibverbs cannot be loaded: {reason} (apt-get install libibverbs1 ibverbs-providers, or use tcp)"
     )]
-    NoLibrary,
+    NoLibrary {
+        /// What the dynamic linker says.
+        reason: &'static str,
+    },
     /// The machine has no device.
     #[error(
         "no RDMA device: /sys/class/infiniband is empty (load the adapter's driver, or for one in software: \

@@ -1,27 +1,30 @@
 //! The calls to libibverbs, behind safe functions: each object of the library is a type here that frees it, and holds
 //! what the library wants freed later (a queue pair its completion queue, that its device).
 //!
-//! `rdma-mummy-sys` declares the library and loads it with dlopen, so a program starts without it; then every call here
-//! fails with `EOPNOTSUPP`. Its wrapper `sideway` is not used: it has none for completion events, memory windows and
-//! memory that is registered where it lies, which is most of what is here, and no owner for a buffer in flight.
+//! `abi` declares the library and loads it. No binding of another make is used: they need libclang and cmake to be built, and
+//! have nothing for completion events, memory windows and memory that is registered where it lies, which is most of what is
+//! here, and no owner for a buffer in flight.
 //!
 //! Sources: ibv_*(3) of rdma-core; InfiniBand Architecture Specification volume 1, chapters 10 and 11.
 //!
 //! It decides nothing and waits for nothing. The rest of `verbs` calls it, and nobody else.
 
+mod abi;
 mod queue;
 mod receive;
 
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_mummy_sys as ibv;
+use bytemuck::Zeroable as _;
 
+use self::abi as ibv;
+pub(super) use self::abi::Library;
 pub use self::queue::{Note, QueuePair, Registered, Work};
 pub(super) use self::queue::{Peer, Rights, Timers};
 pub(super) use self::receive::{Arrival, RECEIVES_MAX, Receives};
@@ -46,46 +49,50 @@ fn leaked(what: &str, number: i32) {
     tracing::error!(%error, "{what} cannot be freed");
 }
 
-/// Names of the devices of this machine.
-pub(super) fn device_names() -> io::Result<Vec<String>> {
-    let list = DeviceList::new()?;
-    Ok(list.devices().iter().map(|device| device_name(*device)).collect())
+impl Library {
+    /// Names of the devices of this machine.
+    pub(super) fn device_names(&'static self) -> io::Result<Vec<String>> {
+        let list = DeviceList::new(self)?;
+        Ok(list.devices().iter().map(|device| list.name(*device)).collect())
+    }
 }
 
 struct DeviceList {
+    library: &'static Library,
     raw: NonNull<*mut ibv::ibv_device>,
     len: usize,
 }
 
 impl DeviceList {
-    fn new() -> io::Result<DeviceList> {
+    fn new(library: &'static Library) -> io::Result<DeviceList> {
         let mut len = 0;
         // SAFETY: `len` is ours to write to.
-        let raw = object(unsafe { ibv::ibv_get_device_list(&mut len) })?;
-        Ok(DeviceList { raw, len: len.max(0) as usize })
+        let raw = object(unsafe { (library.ibv_get_device_list)(&mut len) })?;
+        Ok(DeviceList { library, raw, len: len.max(0) as usize })
     }
 
     fn devices(&self) -> &[*mut ibv::ibv_device] {
         // SAFETY: the library returned an array of that many devices, which lives until `drop`.
         unsafe { std::slice::from_raw_parts(self.raw.as_ptr(), self.len) }
     }
+
+    fn name(&self, device: *mut ibv::ibv_device) -> String {
+        // SAFETY: `device` is of this list, which is not yet freed; its name is a text that lives as long.
+        let name = unsafe { CStr::from_ptr((self.library.ibv_get_device_name)(device)) };
+        name.to_string_lossy().into_owned()
+    }
 }
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: the list is freed once, here; opened devices outlive it.
-        unsafe { ibv::ibv_free_device_list(self.raw.as_ptr()) }
+        unsafe { (self.library.ibv_free_device_list)(self.raw.as_ptr()) }
     }
-}
-
-fn device_name(device: *mut ibv::ibv_device) -> String {
-    // SAFETY: `device` is of a list that is not yet freed; its name is a text that lives as long.
-    let name = unsafe { CStr::from_ptr(ibv::ibv_get_device_name(device)) };
-    name.to_string_lossy().into_owned()
 }
 
 /// An open device.
 pub(super) struct Context {
+    library: &'static Library,
     raw: NonNull<ibv::ibv_context>,
     pub(super) iwarp: bool,
 }
@@ -104,33 +111,30 @@ impl fmt::Debug for Context {
 
 impl Context {
     /// Opens the device called `name`.
-    pub(super) fn open(name: &str) -> io::Result<Arc<Context>> {
-        let list = DeviceList::new()?;
-        let found = list.devices().iter().find(|device| device_name(**device) == name);
+    pub(super) fn open(library: &'static Library, name: &str) -> io::Result<Arc<Context>> {
+        let list = DeviceList::new(library)?;
+        let found = list.devices().iter().find(|device| list.name(**device) == name);
         let device = *found.ok_or(io::ErrorKind::NotFound)?;
         // SAFETY: no arguments. Pages of children are kept apart from registered ones on kernels that need to be told.
-        unsafe { ibv::ibv_fork_init() };
+        unsafe { (library.ibv_fork_init)() };
         // SAFETY: the device is of a list that lives until the end of this function.
-        let raw = object(unsafe { ibv::ibv_open_device(device) })?;
+        let raw = object(unsafe { (library.ibv_open_device)(device) })?;
         // SAFETY: as above.
         let transport = unsafe { (*device).transport_type };
-        Ok(Arc::new(Context { raw, iwarp: transport == ibv::ibv_transport_type::IBV_TRANSPORT_IWARP }))
+        Ok(Arc::new(Context { library, raw, iwarp: transport == ibv::IBV_TRANSPORT_IWARP }))
     }
 
     pub(super) fn limits(&self) -> io::Result<Limits> {
-        let mut attributes = MaybeUninit::<ibv::ibv_device_attr>::zeroed();
+        let mut found = ibv::ibv_device_attr::zeroed();
         // SAFETY: the device is open, and the attributes are ours to write to.
-        checked(unsafe { ibv::ibv_query_device(self.raw.as_ptr(), attributes.as_mut_ptr()) })?;
-        // SAFETY: numbers alone, for which zeroes would do as well.
-        let found = unsafe { attributes.assume_init() };
-        let two_b = ibv::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        checked(unsafe { (self.library.ibv_query_device)(self.raw.as_ptr(), &mut found) })?;
         Ok(Limits {
             atomics: match found.atomic_cap {
-                ibv::ibv_atomic_cap::IBV_ATOMIC_NONE => None,
-                ibv::ibv_atomic_cap::IBV_ATOMIC_HCA => Some(AtomicClass::Device),
+                ibv::IBV_ATOMIC_NONE => None,
+                ibv::IBV_ATOMIC_HCA => Some(AtomicClass::Device),
                 _ => Some(AtomicClass::Machine),
             },
-            windows: found.device_cap_flags & two_b != 0,
+            windows: found.device_cap_flags & ibv::IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
             reads_out: depth(found.max_qp_init_rd_atom),
             reads_in: depth(found.max_qp_rd_atom),
             ports: found.phys_port_cnt,
@@ -138,14 +142,12 @@ impl Context {
     }
 
     pub(super) fn port(&self, number: u8) -> io::Result<Port> {
-        let mut attributes = MaybeUninit::<ibv::ibv_port_attr>::zeroed();
+        let mut found = ibv::ibv_port_attr::zeroed();
         // SAFETY: the device is open, and the attributes are ours to write to.
-        checked(unsafe { ibv::ibv_query_port(self.raw.as_ptr(), number, attributes.as_mut_ptr()) })?;
-        // SAFETY: numbers alone, for which zeroes would do as well.
-        let found = unsafe { attributes.assume_init() };
+        checked(unsafe { (self.library.ibv_query_port)(self.raw.as_ptr(), number, &mut found) })?;
         Ok(Port {
-            active: found.state == ibv::ibv_port_state::IBV_PORT_ACTIVE,
-            ethernet: found.link_layer == ibv::IBV_LINK_LAYER_ETHERNET,
+            active: found.state == ibv::IBV_PORT_ACTIVE,
+            ethernet: u32::from(found.link_layer) == ibv::IBV_LINK_LAYER_ETHERNET,
             lid: found.lid,
             mtu: found.active_mtu as u8,
             gids_max: found.gid_tbl_len.max(0) as usize,
@@ -154,26 +156,26 @@ impl Context {
 
     /// The addresses of all ports.
     pub(super) fn gids(&self, max: usize) -> io::Result<Vec<Gid>> {
-        let empty = ibv::ibv_gid_entry {
-            gid: ibv::ibv_gid { raw: [0; 16] },
-            gid_index: 0,
-            port_num: 0,
-            gid_type: 0,
-            ndev_ifindex: 0,
+        let mut entries = vec![ibv::ibv_gid_entry::zeroed(); max.max(1)];
+        // SAFETY: the device is open, and `entries` has room for as many as are said, of the size that is said.
+        let count = unsafe {
+            let size = size_of::<ibv::ibv_gid_entry>();
+            (self.library._ibv_query_gid_table)(
+                self.raw.as_ptr(),
+                entries.as_mut_ptr(),
+                entries.len(),
+                0,
+                size,
+            )
         };
-        let mut entries = vec![empty; max.max(1)];
-        // SAFETY: the device is open, and `entries` has room for as many as are said.
-        let count =
-            unsafe { ibv::ibv_query_gid_table(self.raw.as_ptr(), entries.as_mut_ptr(), entries.len(), 0) };
         let Ok(count) = usize::try_from(count) else {
             return Err(io::Error::from_raw_os_error(-count as i32));
         };
         let gid = |entry: &ibv::ibv_gid_entry| Gid {
             port: entry.port_num,
             index: entry.gid_index,
-            // SAFETY: 16 bytes, however one looks at them.
-            raw: unsafe { entry.gid.raw },
-            routable: entry.gid_type == 2, // IBV_GID_TYPE_ROCE_V2
+            raw: entry.gid.raw,
+            routable: entry.gid_type == ibv::IBV_GID_TYPE_ROCE_V2,
         };
         Ok(entries.iter().take(count).map(gid).collect())
     }
@@ -182,7 +184,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: nothing that holds the device is left, and it is closed once.
-        if unsafe { ibv::ibv_close_device(self.raw.as_ptr()) } != 0 {
+        if unsafe { (self.library.ibv_close_device)(self.raw.as_ptr()) } != 0 {
             tracing::error!("an RDMA device cannot be closed");
         }
     }
@@ -237,7 +239,7 @@ pub(super) struct Gid {
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     raw: NonNull<ibv::ibv_pd>,
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 // SAFETY: see `Context`.
@@ -248,15 +250,15 @@ unsafe impl Sync for ProtectionDomain {}
 impl ProtectionDomain {
     pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<ProtectionDomain>> {
         // SAFETY: the device is open.
-        let raw = object(unsafe { ibv::ibv_alloc_pd(context.raw.as_ptr()) })?;
-        Ok(Arc::new(ProtectionDomain { raw, _context: Arc::clone(context) }))
+        let raw = object(unsafe { (context.library.ibv_alloc_pd)(context.raw.as_ptr()) })?;
+        Ok(Arc::new(ProtectionDomain { raw, context: Arc::clone(context) }))
     }
 }
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: regions, windows and queue pairs hold their domain, so none is left.
-        let freed = unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) };
+        let freed = unsafe { (self.context.library.ibv_dealloc_pd)(self.raw.as_ptr()) };
         if freed != 0 {
             leaked("a protection domain", freed);
         }
@@ -287,8 +289,9 @@ impl MemoryRegion {
         let (address, len) = (memory.address().cast_mut().cast(), memory.len());
         // SAFETY: the memory is mapped and stays so, as it is held until it is no longer registered. Where the device
         // may write to it, all others see it as atomics. The kernel refuses rights that the mapping does not have.
-        let raw =
-            object(unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), address, len, rights.flags() as i32) })?;
+        let raw = object(unsafe {
+            (domain.context.library.ibv_reg_mr)(domain.raw.as_ptr(), address, len, rights.flags() as i32)
+        })?;
         let (memory, domain) = (ManuallyDrop::new(memory), Arc::clone(domain));
         Ok(Arc::new(MemoryRegion { raw, memory, domain }))
     }
@@ -316,7 +319,7 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: windows and parts hold their region, so none is left; it is freed once.
-        let freed = unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
+        let freed = unsafe { (self.domain.context.library.ibv_dereg_mr)(self.raw.as_ptr()) };
         if freed != 0 {
             // The memory stays mapped, because the device may still access it.
             return leaked("a memory region", freed);
@@ -342,8 +345,10 @@ impl Window {
     /// A window that grants nothing until it is bound to a queue pair.
     pub(super) fn new(region: &Arc<MemoryRegion>) -> io::Result<Window> {
         let domain = region.domain.raw.as_ptr();
-        // SAFETY: the domain lives.
-        let raw = object(unsafe { ibv::ibv_alloc_mw(domain, ibv::ibv_mw_type::IBV_MW_TYPE_2) })?;
+        // SAFETY: the domain lives, and so does its context.
+        let alloc = unsafe { (*(*domain).context).ops.alloc_mw }.ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: as above.
+        let raw = object(unsafe { alloc(domain, ibv::IBV_MW_TYPE_2) })?;
         Ok(Window { raw, region: Arc::clone(region) })
     }
 
@@ -359,7 +364,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         // SAFETY: it is freed once. Whoever still uses its key is refused from here on.
-        let freed = unsafe { ibv::ibv_dealloc_mw(self.raw.as_ptr()) };
+        let freed = unsafe { ((*self.raw.as_ref().context).ops.dealloc_mw)(self.raw.as_ptr()) };
         if freed != 0 {
             leaked("a memory window", freed);
         }
@@ -378,7 +383,7 @@ struct RawQueue {
     raw: NonNull<ibv::ibv_cq>,
     /// Signals new completions; `None` for a queue that is polled.
     channel: Option<NonNull<ibv::ibv_comp_channel>>,
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 // SAFETY: see `Context`.
@@ -389,18 +394,20 @@ unsafe impl Sync for RawQueue {}
 impl CompletionQueue {
     /// A queue with room for `len` completions, and with a channel if `events` is set.
     pub(super) fn new(context: &Arc<Context>, len: u32, events: bool) -> io::Result<CompletionQueue> {
-        let device = context.raw.as_ptr();
+        let (library, device) = (context.library, context.raw.as_ptr());
         // SAFETY: the device is open.
-        let channel = events.then(|| object(unsafe { ibv::ibv_create_comp_channel(device) })).transpose()?;
+        let channel =
+            events.then(|| object(unsafe { (library.ibv_create_comp_channel)(device) })).transpose()?;
         let channel_or_none = channel.map_or(ptr::null_mut(), NonNull::as_ptr);
         // SAFETY: the device is open, and the channel one of it.
-        let made =
-            object(unsafe { ibv::ibv_create_cq(device, len as i32, ptr::null_mut(), channel_or_none, 0) });
+        let made = object(unsafe {
+            (library.ibv_create_cq)(device, len as i32, ptr::null_mut(), channel_or_none, 0)
+        });
         let raw = made.inspect_err(|_| {
             // SAFETY: nobody else knows the channel.
-            channel.map(|channel| unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) });
+            channel.map(|channel| unsafe { (library.ibv_destroy_comp_channel)(channel.as_ptr()) });
         })?;
-        let inner = Arc::new(RawQueue { raw, channel, _context: Arc::clone(context) });
+        let inner = Arc::new(RawQueue { raw, channel, context: Arc::clone(context) });
         let queue = CompletionQueue { inner, polled: Box::new([const { Completion::NONE }; POLL_MAX]) };
         if let Some(channel) = queue.channel() {
             let flags = rustix::fs::fcntl_getfl(channel)?;
@@ -412,36 +419,38 @@ impl CompletionQueue {
     /// Changes its capacity to `len` completions.
     pub(super) fn resize(&mut self, len: u32) -> io::Result<()> {
         // SAFETY: the queue lives, and nobody else polls it now: who does needs it as `&mut`, too.
-        checked(unsafe { ibv::ibv_resize_cq(self.inner.raw.as_ptr(), len as i32) })
+        checked(unsafe { (self.inner.context.library.ibv_resize_cq)(self.inner.raw.as_ptr(), len as i32) })
     }
 
     /// Takes some of the reported completions. They are valid until the next call.
     #[inline]
     pub(super) fn poll(&mut self) -> io::Result<&[Completion]> {
-        let into: *mut ibv::ibv_wc = self.polled.as_mut_ptr().cast();
+        let (queue, into) = (self.inner.raw.as_ptr(), self.polled.as_mut_ptr().cast());
         // SAFETY: the queue lives, and there is room for that many: a `Completion` is an `ibv_wc`.
-        let count = unsafe { ibv::ibv_poll_cq(self.inner.raw.as_ptr(), POLL_MAX as i32, into) };
+        let count = unsafe { ((*(*queue).context).ops.poll_cq)(queue, POLL_MAX as i32, into) };
         let polled = usize::try_from(count).ok().and_then(|count| self.polled.get(..count));
         polled.ok_or_else(|| io::Error::other("the completion queue cannot be polled"))
     }
 
     /// Requests an event for the next completion after the last one polled.
     pub(super) fn arm(&mut self) -> io::Result<()> {
+        let queue = self.inner.raw.as_ptr();
         // SAFETY: the queue lives.
-        checked(unsafe { ibv::ibv_req_notify_cq(self.inner.raw.as_ptr(), 0) })
+        checked(unsafe { ((*(*queue).context).ops.req_notify_cq)(queue, 0) })
     }
 
     /// Takes an event, if there is one.
     pub(super) fn take_event(&mut self) -> io::Result<()> {
         let Some(channel) = self.inner.channel else { return Ok(()) };
+        let library = self.inner.context.library;
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel lives, does not block, and tells of this queue alone.
-        if unsafe { ibv::ibv_get_cq_event(channel.as_ptr(), &mut queue, &mut context) } != 0 {
+        if unsafe { (library.ibv_get_cq_event)(channel.as_ptr(), &mut queue, &mut context) } != 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(()) } else { Err(error) };
         }
         // SAFETY: one event was taken, which is acknowledged once.
-        unsafe { ibv::ibv_ack_cq_events(queue, 1) };
+        unsafe { (library.ibv_ack_cq_events)(queue, 1) };
         Ok(())
     }
 
@@ -455,13 +464,13 @@ impl CompletionQueue {
 impl Drop for RawQueue {
     fn drop(&mut self) {
         // SAFETY: queue pairs hold their queue, so none is left, and all events were acknowledged.
-        let freed = unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) };
+        let freed = unsafe { (self.context.library.ibv_destroy_cq)(self.raw.as_ptr()) };
         if freed != 0 {
             return leaked("a completion queue", freed);
         }
         if let Some(channel) = self.channel {
             // SAFETY: its one queue is gone.
-            unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) };
+            unsafe { (self.context.library.ibv_destroy_comp_channel)(channel.as_ptr()) };
         }
     }
 }
@@ -500,7 +509,7 @@ impl Completion {
         opcode: 0,
         vendor_err: 0,
         byte_len: 0,
-        imm_data_invalidated_rkey_union: ibv::imm_data_invalidated_rkey_union_t { imm_data: 0 },
+        imm_data: 0,
         qp_num: 0,
         src_qp: 0,
         wc_flags: 0,
@@ -518,20 +527,19 @@ impl Completion {
 
     #[inline]
     pub(super) fn outcome(&self) -> Result<(), Failure> {
-        if self.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS { Ok(()) } else { Err(self.failure()) }
+        if self.0.status == ibv::IBV_WC_SUCCESS { Ok(()) } else { Err(self.failure()) }
     }
 
     #[cold]
     fn failure(&self) -> Failure {
-        use ibv::ibv_wc_status as status;
         match self.0.status {
-            status::IBV_WC_RETRY_EXC_ERR
-            | status::IBV_WC_RNR_RETRY_EXC_ERR
-            | status::IBV_WC_RESP_TIMEOUT_ERR
-            | status::IBV_WC_REM_OP_ERR
-            | status::IBV_WC_REM_ABORT_ERR => Failure::Unreachable,
-            status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_INV_REQ_ERR => Failure::Denied,
-            status::IBV_WC_WR_FLUSH_ERR => Failure::Flushed,
+            ibv::IBV_WC_RETRY_EXC_ERR
+            | ibv::IBV_WC_RNR_RETRY_EXC_ERR
+            | ibv::IBV_WC_RESP_TIMEOUT_ERR
+            | ibv::IBV_WC_REM_OP_ERR
+            | ibv::IBV_WC_REM_ABORT_ERR => Failure::Unreachable,
+            ibv::IBV_WC_REM_ACCESS_ERR | ibv::IBV_WC_REM_INV_REQ_ERR => Failure::Denied,
+            ibv::IBV_WC_WR_FLUSH_ERR => Failure::Flushed,
             other => Failure::Other(other),
         }
     }

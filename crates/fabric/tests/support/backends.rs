@@ -2,22 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-#[cfg(feature = "verbs")]
 use std::net::SocketAddr;
-#[cfg(feature = "verbs")]
 use std::thread;
 use std::time::Duration;
 
-#[cfg(feature = "verbs")]
 use sidelong_fabric::control::Endpoint;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::sim::{Faults, Network};
 use sidelong_fabric::tcp::TcpHost;
-#[cfg(feature = "verbs")]
 use sidelong_fabric::verbs::{Device, VerbsHost};
 use sidelong_fabric::{Host, Initiator, Region};
 
-#[cfg(feature = "verbs")]
 use crate::rdma::{device, secret, skipped};
 use crate::relay::{Passing, Relay};
 
@@ -162,13 +157,11 @@ impl Backend for Sim {
 }
 
 /// Each node's endpoint keeps its address across lives.
-#[cfg(feature = "verbs")]
 pub(crate) struct Verbs {
     device: &'static Device,
     addresses: RefCell<BTreeMap<String, SocketAddr>>,
 }
 
-#[cfg(feature = "verbs")]
 impl Backend for Verbs {
     const MEMORY_OUTLIVES_ITS_PROCESS: bool = false;
     const NEVER_LATE: bool = false;

@@ -31,23 +31,19 @@
 
 use std::fmt;
 use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rdma_mummy_sys as ibv;
+use bytemuck::Zeroable as _;
 
+use super::abi as ibv;
 use super::{
     Completion, CompletionQueue, MemoryRegion, ProtectionDomain, RawQueue, Receives, Window, checked, leaked,
     object,
 };
 use crate::memory::Memory;
-
-use ibv::ibv_access_flags as access;
-use ibv::ibv_qp_attr_mask as mask;
-use ibv::ibv_send_flags as send;
-use ibv::ibv_wr_opcode as opcode;
 
 /// Most requests in flight on a queue pair: a sequence of 16 bits tells them apart.
 pub(super) const DEPTH_MAX: u32 = 1 << 14;
@@ -77,29 +73,26 @@ pub(in crate::verbs) enum Rights {
 
 impl Rights {
     pub(super) fn flags(self) -> u32 {
-        let local = access::IBV_ACCESS_LOCAL_WRITE;
-        let flags = match self {
+        let local = ibv::IBV_ACCESS_LOCAL_WRITE;
+        match self {
             Rights::Local => local,
-            Rights::Read | Rights::Atomic => {
-                return self.remote() | if self == Rights::Atomic { local.0 } else { 0 };
-            }
-            Rights::WindowedRead => access::IBV_ACCESS_MW_BIND,
-            Rights::WindowedAtomic => access::IBV_ACCESS_MW_BIND | local,
-        };
-        flags.0
+            Rights::Read => self.remote(),
+            Rights::Atomic => self.remote() | local,
+            Rights::WindowedRead => ibv::IBV_ACCESS_MW_BIND,
+            Rights::WindowedAtomic => ibv::IBV_ACCESS_MW_BIND | local,
+        }
     }
 
     /// The rights of peers, with or without a window.
     fn remote(self) -> u32 {
-        let read = access::IBV_ACCESS_REMOTE_READ;
-        let flags = match self {
-            Rights::Local => return 0,
+        let read = ibv::IBV_ACCESS_REMOTE_READ;
+        match self {
+            Rights::Local => 0,
             Rights::Read | Rights::WindowedRead => read,
             Rights::Atomic | Rights::WindowedAtomic => {
-                read | access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_ATOMIC
+                read | ibv::IBV_ACCESS_REMOTE_WRITE | ibv::IBV_ACCESS_REMOTE_ATOMIC
             }
-        };
-        flags.0
+        }
     }
 }
 
@@ -181,39 +174,39 @@ impl Work {
     /// Reads `len` bytes at the peer's address `from` into the buffer.
     #[inline]
     pub fn read(from: u64, len: u32) -> Work {
-        Work { opcode: opcode::IBV_WR_RDMA_READ, len, at: from, operands: None, immediate: 0, rkey: None }
+        Work { opcode: ibv::IBV_WR_RDMA_READ, len, at: from, operands: None, immediate: 0, rkey: None }
     }
 
     /// Writes `len` bytes of the buffer to the peer's address `to`.
     #[inline]
     pub fn write(to: u64, len: u32) -> Work {
-        Work { opcode: opcode::IBV_WR_RDMA_WRITE, ..Work::read(to, len) }
+        Work { opcode: ibv::IBV_WR_RDMA_WRITE, ..Work::read(to, len) }
     }
 
     /// As `write`; then it consumes one of the peer's receive buffers, unchanged, to pass `immediate`.
     #[inline]
     pub fn write_with_immediate(to: u64, len: u32, immediate: u32) -> Work {
-        let opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+        let opcode = ibv::IBV_WR_RDMA_WRITE_WITH_IMM;
         Work { opcode, immediate, ..Work::write(to, len) }
     }
 
     /// Sends `len` bytes of the buffer to one of the peer's receive buffers.
     #[inline]
     pub fn send(len: u32) -> Work {
-        Work { opcode: opcode::IBV_WR_SEND, ..Work::write(0, len) }
+        Work { opcode: ibv::IBV_WR_SEND, ..Work::write(0, len) }
     }
 
     /// Replaces the word at `at` by `new` if it is `expected`, and reads the previous value into the buffer.
     #[inline]
     pub fn compare_and_swap(at: u64, expected: u64, new: u64) -> Work {
-        let (opcode, operands) = (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, Some((expected, new)));
+        let (opcode, operands) = (ibv::IBV_WR_ATOMIC_CMP_AND_SWP, Some((expected, new)));
         Work { opcode, operands, ..Work::write(at, 8) }
     }
 
     /// Adds `add` to the word at `at`, and reads the previous value into the buffer.
     #[inline]
     pub fn fetch_and_add(at: u64, add: u64) -> Work {
-        let (opcode, operands) = (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, Some((add, 0)));
+        let (opcode, operands) = (ibv::IBV_WR_ATOMIC_FETCH_AND_ADD, Some((add, 0)));
         Work { opcode, operands, ..Work::write(at, 8) }
     }
 
@@ -280,7 +273,7 @@ pub struct QueuePair {
     next: u32,
     pub(super) receives: ManuallyDrop<Receives>,
     _completions: Arc<RawQueue>,
-    _domain: Arc<ProtectionDomain>,
+    domain: Arc<ProtectionDomain>,
 }
 
 /// A request, the memory that it names, and the owner of that memory.
@@ -341,8 +334,7 @@ impl QueuePair {
         };
         let life = LIFE.fetch_add(1, Ordering::Relaxed);
         let entry = |_| Entry {
-            // SAFETY: numbers, null pointers and unions of such.
-            request: unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() },
+            request: ibv::ibv_send_wr::zeroed(),
             piece: ibv::ibv_sge { addr: 0, length: 0, lkey: 0 },
             in_flight: None,
         };
@@ -357,7 +349,7 @@ impl QueuePair {
             next: 0,
             receives: ManuallyDrop::new(receives),
             _completions: Arc::clone(&completions.inner),
-            _domain: Arc::clone(domain),
+            domain: Arc::clone(domain),
         })
     }
 
@@ -370,22 +362,22 @@ impl QueuePair {
     /// Connects it to `peer`, with the rights `rights`; it takes work from now on (RESET to INIT, RTR, RTS).
     pub(in crate::verbs) fn connect(&mut self, own: &Timers, peer: &Peer, rights: Rights) -> io::Result<()> {
         self.modify(
-            mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
+            ibv::IBV_QP_STATE | ibv::IBV_QP_PKEY_INDEX | ibv::IBV_QP_PORT | ibv::IBV_QP_ACCESS_FLAGS,
             |to| {
-                to.qp_state = ibv::ibv_qp_state::IBV_QPS_INIT;
+                to.qp_state = ibv::IBV_QPS_INIT;
                 to.port_num = own.port;
                 to.qp_access_flags = rights.remote();
             },
         )?;
-        let ready_to_receive = mask::IBV_QP_STATE
-            | mask::IBV_QP_AV
-            | mask::IBV_QP_PATH_MTU
-            | mask::IBV_QP_DEST_QPN
-            | mask::IBV_QP_RQ_PSN
-            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
-            | mask::IBV_QP_MIN_RNR_TIMER;
+        let ready_to_receive = ibv::IBV_QP_STATE
+            | ibv::IBV_QP_AV
+            | ibv::IBV_QP_PATH_MTU
+            | ibv::IBV_QP_DEST_QPN
+            | ibv::IBV_QP_RQ_PSN
+            | ibv::IBV_QP_MAX_DEST_RD_ATOMIC
+            | ibv::IBV_QP_MIN_RNR_TIMER;
         self.modify(ready_to_receive, |to| {
-            to.qp_state = ibv::ibv_qp_state::IBV_QPS_RTR;
+            to.qp_state = ibv::IBV_QPS_RTR;
             to.path_mtu = u32::from(peer.mtu);
             to.dest_qp_num = peer.number;
             to.rq_psn = peer.sequence;
@@ -398,14 +390,14 @@ impl QueuePair {
             to.ah_attr.grh.sgid_index = own.gid_index;
             to.ah_attr.grh.hop_limit = 64;
         })?;
-        let ready_to_send = mask::IBV_QP_STATE
-            | mask::IBV_QP_TIMEOUT
-            | mask::IBV_QP_RETRY_CNT
-            | mask::IBV_QP_RNR_RETRY
-            | mask::IBV_QP_SQ_PSN
-            | mask::IBV_QP_MAX_QP_RD_ATOMIC;
+        let ready_to_send = ibv::IBV_QP_STATE
+            | ibv::IBV_QP_TIMEOUT
+            | ibv::IBV_QP_RETRY_CNT
+            | ibv::IBV_QP_RNR_RETRY
+            | ibv::IBV_QP_SQ_PSN
+            | ibv::IBV_QP_MAX_QP_RD_ATOMIC;
         self.modify(ready_to_send, |to| {
-            to.qp_state = ibv::ibv_qp_state::IBV_QPS_RTS;
+            to.qp_state = ibv::IBV_QPS_RTS;
             to.timeout = own.timeout;
             to.retry_cnt = own.retries;
             to.rnr_retry = NOT_READY_RETRIES_MAX;
@@ -414,12 +406,12 @@ impl QueuePair {
         })
     }
 
-    fn modify(&mut self, what: mask, to: impl FnOnce(&mut ibv::ibv_qp_attr)) -> io::Result<()> {
-        // SAFETY: numbers and unions of such.
-        let mut attributes = unsafe { MaybeUninit::<ibv::ibv_qp_attr>::zeroed().assume_init() };
+    fn modify(&mut self, what: u32, to: impl FnOnce(&mut ibv::ibv_qp_attr)) -> io::Result<()> {
+        let mut attributes = ibv::ibv_qp_attr::zeroed();
         to(&mut attributes);
+        let modify = self.domain.context.library.ibv_modify_qp;
         // SAFETY: the queue pair lives, and the attributes are as `what` says.
-        checked(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, what.0 as i32) })
+        checked(unsafe { modify(self.raw.as_ptr(), &mut attributes, what as i32) })
     }
 
     /// Sets the remote key for further work.
@@ -455,22 +447,20 @@ impl QueuePair {
         if self.room() == 0 || len as usize > buffer.0.words as usize * 8 {
             return Err(buffer);
         }
-        let carries = matches!(
-            opcode,
-            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM | opcode::IBV_WR_SEND
-        );
+        let carries =
+            matches!(opcode, ibv::IBV_WR_RDMA_WRITE | ibv::IBV_WR_RDMA_WRITE_WITH_IMM | ibv::IBV_WR_SEND);
         let inline = carries && len <= self.inline_bytes_max;
         let index = self.next as usize & (self.ring.len() - 1);
         let Entry { request, piece, in_flight } = &mut self.ring[index];
         request.wr_id = self.tag | u64::from(self.next as u16);
         request.opcode = opcode;
-        request.send_flags = if inline { send::IBV_SEND_INLINE.0 } else { 0 };
+        request.send_flags = if inline { ibv::IBV_SEND_INLINE } else { 0 };
         let rkey = rkey.unwrap_or(self.rkey);
-        request.imm_data_invalidated_rkey_union.imm_data = immediate.to_be();
+        request.imm_data = immediate.to_be();
         match operands {
-            None => request.wr.rdma = ibv::rdma_t { remote_addr: at, rkey },
+            None => request.wr.rdma = ibv::rdma { remote_addr: at, rkey },
             Some((compare_add, swap)) => {
-                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add, swap, rkey };
+                request.wr.atomic = ibv::atomic { remote_addr: at, compare_add, swap, rkey };
             }
         }
         // Some devices would take a piece of 0 bytes for one of 2 GiB.
@@ -501,7 +491,7 @@ impl QueuePair {
                 (*entry).request.sg_list = &raw mut (*entry).piece;
                 if self.staged == self.next {
                     (*entry).request.next = ptr::null_mut();
-                    (*entry).request.send_flags |= send::IBV_SEND_SIGNALED.0;
+                    (*entry).request.send_flags |= ibv::IBV_SEND_SIGNALED;
                     break;
                 }
                 (*entry).request.next = &raw mut (*ring.add(index(self.staged))).request;
@@ -512,7 +502,9 @@ impl QueuePair {
         // is registered, is in the ring, and leaves it when a later completion says that the device is done with it.
         // What the device did not take stays there too, until the queue pair is gone.
         checked(unsafe {
-            ibv::ibv_post_send(self.raw.as_ptr(), &raw mut (*ring.add(first)).request, &mut refused)
+            let queue = self.raw.as_ptr();
+            let post = (*(*queue).context).ops.post_send;
+            post(queue, &raw mut (*ring.add(first)).request, &mut refused)
         })
     }
 
@@ -528,7 +520,7 @@ impl QueuePair {
         }
         let request = completion.0.wr_id;
         let before = u32::from((request as u16).wrapping_sub(self.oldest as u16));
-        let last = u32::from(completion.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS);
+        let last = u32::from(completion.0.status == ibv::IBV_WC_SUCCESS);
         let in_flight = self.staged.wrapping_sub(self.oldest);
         let done = if before < in_flight { before + last } else { 0 };
         Some((0..done).map_while(|_| {
@@ -557,8 +549,7 @@ impl QueuePair {
     /// completion. That completion retires nothing.
     pub(in crate::verbs) fn bind(&mut self, window: &Window, rights: Rights) -> io::Result<u32> {
         let rkey = window.next_rkey();
-        let mut request = MaybeUninit::<ibv::ibv_send_wr>::zeroed();
-        let bind = ibv::bind_mw_t {
+        let bind = ibv::bind_mw {
             mw: window.raw.as_ptr(),
             rkey,
             bind_info: ibv::ibv_mw_bind_info {
@@ -568,17 +559,16 @@ impl QueuePair {
                 mw_access_flags: rights.remote(),
             },
         };
-        let mut refused = ptr::null_mut();
-        // SAFETY: numbers, null pointers and unions of such; the window and its region live, and the call copies all of
-        // it.
-        checked(unsafe {
-            let request = request.assume_init_mut();
-            request.wr_id = self.tag | u64::from(u16::MAX);
-            request.opcode = ibv::ibv_wr_opcode::IBV_WR_BIND_MW;
-            request.send_flags = send::IBV_SEND_SIGNALED.0;
-            request.bind_mw_tso_union.bind_mw = bind;
-            ibv::ibv_post_send(self.raw.as_ptr(), request, &mut refused)
-        })?;
+        let mut request = ibv::ibv_send_wr {
+            wr_id: self.tag | u64::from(u16::MAX),
+            opcode: ibv::IBV_WR_BIND_MW,
+            send_flags: ibv::IBV_SEND_SIGNALED,
+            bind_mw: bind,
+            ..ibv::ibv_send_wr::zeroed()
+        };
+        let (queue, mut refused) = (self.raw.as_ptr(), ptr::null_mut());
+        // SAFETY: the window and its region live, and the call copies all of the request.
+        checked(unsafe { ((*(*queue).context).ops.post_send)(queue, &mut request, &mut refused) })?;
         Ok(rkey)
     }
 }
@@ -587,7 +577,7 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: it is freed once. When this returns, the device is done with all that was in flight
         // (ibv_destroy_qp(3); IBA volume 1, 10.2.4.4).
-        let freed = unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
+        let freed = unsafe { (self.domain.context.library.ibv_destroy_qp)(self.raw.as_ptr()) };
         if freed != 0 {
             // What is in flight stays mapped and registered, because the device may still access it.
             return leaked("a queue pair", freed);
@@ -618,11 +608,12 @@ fn create(
             max_recv_sge: 1,
             max_inline_data: inline_bytes,
         },
-        qp_type: ibv::ibv_qp_type::IBV_QPT_RC,
+        qp_type: ibv::IBV_QPT_RC,
         sq_sig_all: 0,
     };
     // SAFETY: domain and completion queues live, are of one device (`Device` makes both), and are held by the
     // queue pair.
-    let raw = object(unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut attributes) })?;
+    let raw =
+        object(unsafe { (domain.context.library.ibv_create_qp)(domain.raw.as_ptr(), &mut attributes) })?;
     Ok((raw, attributes.cap.max_inline_data))
 }

@@ -2,19 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-use rdma_mummy_sys as ibv;
-
+use super::abi as ibv;
 use super::queue::DEPTH_MAX;
 use super::{Completion, CompletionQueue, QueuePair, RawQueue, Registered, checked};
 
 /// Most receive buffers of a queue pair: a sequence of 16 bits tells them apart.
 pub(in crate::verbs) const RECEIVES_MAX: usize = DEPTH_MAX as usize;
-/// `IBV_WC_WITH_IMM` of `enum ibv_wc_flags`: the completion has an immediate.
-const WITH_IMMEDIATE: u32 = 1 << 1;
 
 /// A queue pair's receive buffers in the order in which they are filled, and the completion queue that reports them.
 pub(in crate::verbs) struct Receives {
@@ -65,17 +61,16 @@ impl QueuePair {
             length: buffer.0.words * 8,
             lkey: buffer.0.lkey,
         };
-        let mut request = MaybeUninit::<ibv::ibv_recv_wr>::zeroed();
-        let mut refused = ptr::null_mut();
-        // SAFETY: numbers and null pointers; the call copies the request and its piece. The buffer is registered, and is
-        // kept from here on until a completion says that the device is done with it, or the queue pair is gone.
-        checked(unsafe {
-            let request = request.assume_init_mut();
-            request.wr_id = self.tag | u64::from(sequence);
-            request.sg_list = &raw mut piece;
-            request.num_sge = 1;
-            ibv::ibv_post_recv(self.raw.as_ptr(), request, &mut refused)
-        })?;
+        let mut request = ibv::ibv_recv_wr {
+            wr_id: self.tag | u64::from(sequence),
+            next: ptr::null_mut(),
+            sg_list: &raw mut piece,
+            num_sge: 1,
+        };
+        let (queue, mut refused) = (self.raw.as_ptr(), ptr::null_mut());
+        // SAFETY: the call copies the request and its piece. The buffer is registered, and is kept from here on until a
+        // completion says that the device is done with it, or the queue pair is gone.
+        checked(unsafe { ((*(*queue).context).ops.post_recv)(queue, &mut request, &mut refused) })?;
         waiting.push_back(buffer);
         Ok(())
     }
@@ -97,9 +92,8 @@ impl Completion {
 
     /// The message that it reports.
     pub(in crate::verbs) fn arrival(&self) -> Arrival {
-        // SAFETY: a number, however one looks at it.
-        let immediate = u32::from_be(unsafe { self.0.imm_data_invalidated_rkey_union.imm_data });
-        let told = self.0.wc_flags & WITH_IMMEDIATE != 0;
+        let immediate = u32::from_be(self.0.imm_data);
+        let told = self.0.wc_flags & ibv::IBV_WC_WITH_IMM != 0;
         // The data of a write with immediate is not in the buffer.
         let len = if told { 0 } else { self.0.byte_len as usize };
         Arrival { len, immediate: told.then_some(immediate) }
