@@ -18,11 +18,15 @@
 //!
 //! [`Initiator::run`]: crate::Initiator::run
 
-use crate::{Access, LinkId, OpError};
+use crate::{Access, OP_BYTES_MAX, OpError};
 
-/// The longest operation, in bytes. It bounds what a target moves for one peer at a time. Longer operations fail with
-/// [`OpError::TooLong`] on every backend.
-pub const OP_BYTES_MAX: usize = 16 << 20;
+/// A link of one [`Initiator`](crate::Initiator).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LinkId {
+    pub(crate) slot: u32,
+    /// The slot's life: the id of a closed link differs from that of its successor.
+    pub(crate) life: u32,
+}
 
 /// One operation of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

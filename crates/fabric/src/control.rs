@@ -39,6 +39,7 @@ mod secret;
 mod session;
 mod wire;
 
+pub use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 pub use cause::{Cause, Refusals};
 pub use dialogue::Answers;
 #[cfg(fuzzing)]
@@ -48,6 +49,6 @@ pub use endpoint::Endpoint;
 #[cfg(fuzzing)]
 pub use sealed::fuzz_sealed;
 pub use sealed::{SEALED_BYTES_MAX, Sealed, SealedError};
-pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret};
+pub use secret::Secret;
 pub use session::Session;
 pub use wire::{BODY_BYTES_MAX, FIND};

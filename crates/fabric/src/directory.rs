@@ -12,10 +12,11 @@ use rustix::fs::{FlockOperation, Gid, Mode, fchmod, fchown, flock};
 use rustix::io::Errno;
 use sidelong_layout::RegionKind;
 
+use crate::access::Token;
 use crate::control::Secret;
-use crate::host::check_name;
-use crate::key::{Key, Locator, Token};
-use crate::{Access, Error, shm};
+use crate::key::{Key, Locator};
+use crate::region::check_name;
+use crate::{Access, Error};
 
 pub(crate) use open::{OpenDirectory, temporary_name};
 
@@ -259,6 +260,11 @@ impl RunDirectory {
 /// File of the secret that the processes of this directory share.
 const SECRET: &str = "run.secret";
 
+/// The file of the region with that name.
+pub(crate) fn file_name(region: &str) -> String {
+    format!("{region}.region")
+}
+
 fn key_name(region: &str) -> String {
     format!("{region}.tcpkey")
 }
@@ -281,8 +287,8 @@ impl Directory for RunDirectory {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(none()),
             entered => entered.map_err(|source| Error::Directory { path: self.path.clone(), source })?,
         };
-        if directory.has(&shm::file_name(name)) {
-            return Ok(key(Locator::Shm { run: self.clone() }));
+        if directory.has(&file_name(name)) {
+            return Ok(key(Locator::Shm { run: self.path.clone() }));
         }
         let path = || self.path.join(key_name(name));
         let mut text = String::new();

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 
 use sidelong_layout::HeaderError;
 
-use crate::batch::OP_BYTES_MAX;
-use crate::control::{Cause, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
-use crate::host::NAME_BYTES_MAX;
-use crate::initiator::LINKS_MAX;
+use crate::control::Cause;
+use crate::limits::{LINKS_MAX, NAME_BYTES_MAX, OP_BYTES_MAX, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
 /// Why one operation of a batch failed. The other operations of the batch are unaffected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -2,28 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{EDGES_MAX, HEADER_BYTES, HeaderError, NODES_MAX, RegionHeader, RegionKind};
+use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
 use crate::control::Secret;
 use crate::key::Locator;
-use crate::{Access, Batch, Directory, Error, Key, OpError, shm, sim, tcp, verbs};
-
-/// Longest wait for a batch or a peer; longer timeouts are cut to it.
-pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-
-/// Most links of one initiator, on every backend: two to each node of the largest cluster, and one to the board or to
-/// each edge.
-pub const LINKS_MAX: usize = 1 << 15;
-
-const _: () = assert!(2 * NODES_MAX < LINKS_MAX && EDGES_MAX <= LINKS_MAX);
-
-/// A link of one [`Initiator`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct LinkId {
-    slot: u32,
-    /// The slot's life: the id of a closed link differs from that of its successor.
-    life: u32,
-}
+use crate::limits::{LINKS_MAX, TIMEOUT_MAX};
+use crate::{Access, Batch, Directory, Error, Key, LinkId, OpError, shm, sim, tcp, verbs};
 
 #[derive(Debug)]
 struct Slot {

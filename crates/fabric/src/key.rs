@@ -1,23 +1,13 @@
 //! Keys: what a peer needs to reach a region, and the rights that it gets.
 
-use std::fmt;
-use std::hint::black_box;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_layout::RegionKind;
 
-use crate::RunDirectory;
-
-/// The rights that a key grants.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Reads. The memory is mapped or registered read-only.
-    ReadOnly,
-    /// Reads, writes and atomics.
-    Atomic,
-}
+use crate::Access;
+use crate::access::Token;
+use crate::sim::Network;
 
 /// The right to use one region. Printing it never shows its secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,13 +23,13 @@ pub struct Key {
     pub(crate) locator: Locator,
 }
 
-/// How a backend finds the memory.
+/// How a backend finds the memory; over shm by the path of its run directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Locator {
-    Shm { run: RunDirectory },
+    Shm { run: PathBuf },
     Tcp { address: SocketAddr, token: Token },
     Verbs { address: SocketAddr, token: Token },
-    Sim { network: crate::sim::Network, region: usize, token: Token },
+    Sim { network: Network, region: usize, token: Token },
 }
 
 impl Locator {
@@ -74,34 +64,5 @@ impl Locator {
             }
             _ => {}
         }
-    }
-}
-
-/// An unguessable number that the target checks. Whoever knows it has the right.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token(pub(crate) u128);
-
-impl Token {
-    /// A new token from the kernel's generator.
-    pub(crate) fn random() -> io::Result<Token> {
-        let mut bytes = [0; 16];
-        let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
-        // The kernel returns up to 256 bytes at once, as soon as its generator is initialised.
-        if filled == bytes.len() {
-            Ok(Token(u128::from_ne_bytes(bytes)))
-        } else {
-            Err(io::ErrorKind::Other.into())
-        }
-    }
-
-    /// Compares in constant time, so that a guess learns nothing from how long it took.
-    pub(crate) fn matches(self, other: Token) -> bool {
-        black_box(self.0 ^ other.0) == 0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
     }
 }

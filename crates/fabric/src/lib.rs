@@ -26,6 +26,7 @@
 //!
 //! The project's `unsafe` code is here, in `memory` and `verbs::sys`, and nowhere else.
 
+mod access;
 mod backoff;
 mod batch;
 pub mod control;
@@ -37,8 +38,10 @@ mod host;
 mod inbox;
 mod initiator;
 mod key;
+mod limits;
 mod memory;
 mod owned;
+mod region;
 mod scan;
 mod service;
 pub mod shm;
@@ -46,13 +49,16 @@ pub mod sim;
 pub mod tcp;
 pub mod verbs;
 
+pub use access::Access;
 pub use backoff::Backoff;
-pub use batch::{Batch, OP_BYTES_MAX, OpId};
+pub use batch::{Batch, LinkId, OpId};
 pub use directory::{Directory, RunDirectory};
 pub use error::{Error, OpError};
-pub use host::{Host, NAME_BYTES_MAX, Region, RegionSpec};
-pub use inbox::{INBOX_BYTES_MAX, Inbox, InboxSpec, Message};
-pub use initiator::{Initiator, LINKS_MAX, LinkId};
-pub use key::{Access, Key};
+pub use host::Host;
+pub use inbox::{Inbox, InboxSpec, Message};
+pub use initiator::Initiator;
+pub use key::Key;
+pub use limits::{INBOX_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, OP_BYTES_MAX};
 pub use owned::OwnedRegion;
+pub use region::{Region, RegionSpec};
 pub use scan::{LinkRef, Pace, Patience, Problem, Reader, ScanCounts, Scanner, Target, Took};

@@ -26,11 +26,11 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
 use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
-use crate::directory::{self, OpenDirectory};
-use crate::host::{Region, check_name};
+use crate::directory::{self, OpenDirectory, file_name};
 use crate::inbox::ring::Ring;
 use crate::key::{Key, Locator};
 use crate::memory::Memory;
+use crate::region::{Region, check_name};
 use crate::{Access, Batch, Error, Inbox, InboxSpec, OpError, RegionSpec, RunDirectory, inbox};
 
 /// Appended to a region's name to form the name of its inbox.
@@ -240,7 +240,7 @@ impl ShmHost {
             kind: spec.kind,
             len: spec.len,
             access: spec.access,
-            locator: Locator::Shm { run: self.run.clone() },
+            locator: Locator::Shm { run: self.run.path().to_owned() },
         }
     }
 
@@ -330,11 +330,6 @@ fn is_cut_short(file: &File, spec: &RegionSpec<'_>) -> io::Result<bool> {
     Ok(room < spec.len as u64 && RegionHeader::checked(&words, spec.cluster, spec.kind, spec.len).is_ok())
 }
 
-/// The file of the region with that name.
-pub(crate) fn file_name(region: &str) -> String {
-    format!("{region}.region")
-}
-
 /// The socket that hands out the descriptor of the region with that name.
 fn socket_name(region: &str) -> String {
     format!("{region}.socket")
@@ -379,8 +374,9 @@ impl InboxLink {
 }
 
 impl ShmLink {
-    /// Links to a region; waits for at most `wait` for the owner of memory that is in no file.
-    pub(crate) fn open(run: &RunDirectory, key: &Key, cluster: u64, wait: Duration) -> Result<Self, Error> {
+    /// Links to a region in the run directory at `run`; waits for at most `wait` for the owner of memory that is in no file.
+    pub(crate) fn open(run: &Path, key: &Key, cluster: u64, wait: Duration) -> Result<Self, Error> {
+        let run = &RunDirectory::at(run);
         let failed = |name| move |source| Error::Open { path: run.path().join(name), source };
         let name = file_name(&key.name);
         let directory = run.enter().map_err(failed(name.clone()))?;

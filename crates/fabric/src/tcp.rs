@@ -34,10 +34,11 @@ pub(crate) use server::timespec;
 #[cfg(fuzzing)]
 pub use session::fuzz_target;
 
-use crate::host::Region;
+use crate::access::Token;
 use crate::inbox::Queue;
-use crate::key::{Key, Locator, Token};
+use crate::key::{Key, Locator};
 use crate::memory::Memory;
+use crate::region::Region;
 use crate::{Error, RegionSpec};
 
 /// Offers regions over TCP. Its thread lives until the host and the last of its regions are dropped.

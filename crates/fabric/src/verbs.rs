@@ -40,7 +40,7 @@ pub use self::device::{Completions, Counters, Device, DeviceSpec, RETRIES_MAX};
 pub use self::error::DeviceError;
 pub use self::host::{Connected, VerbsHost};
 pub use self::sys::{Note, QueuePair, Registered, Work};
-use crate::key::Token;
+use crate::access::Token;
 
 /// The kind of control request that asks for a connection.
 pub(crate) const KIND: u8 = b'V';

@@ -11,11 +11,7 @@ use rustix::process::geteuid;
 use sidelong_files::open_regular;
 
 use crate::Error;
-
-/// Shortest secret, in bytes. An attacker who recorded a handshake can test guesses offline.
-pub const SECRET_BYTES_MIN: usize = 16;
-/// Longest secret, in bytes.
-pub const SECRET_BYTES_MAX: usize = 1024;
+use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
 /// The secret that the processes of a cluster share. Printing it never shows it.
 #[derive(Clone)]

@@ -13,9 +13,9 @@ use crate::control::cause::Cause;
 use crate::control::noise::{Channel, Handshake};
 use crate::control::secret::Secret;
 use crate::control::wire::{self, DECLINED, DONE, FIND, LENGTH_BYTES, OPENING_BYTES};
-use crate::host::check_name;
-use crate::initiator::TIMEOUT_MAX;
 use crate::key::Locator;
+use crate::limits::TIMEOUT_MAX;
+use crate::region::check_name;
 use crate::tcp::prepare;
 use crate::{Access, Error, Key};
 

@@ -19,7 +19,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::key::Token;
+use crate::access::Token;
 
 /// Mode of a directory that is created above the requested one.
 const PARENT_MODE: Mode = Mode::from_raw_mode(0o755);

@@ -10,11 +10,11 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use sidelong_layout::LINE_BYTES;
 
+use super::network::{Event, Faults, Ticket};
+use crate::access::Token;
 use crate::batch::{Kind, Request};
-use crate::inbox::{self, Letter, Queue};
-use crate::key::Token;
+use crate::inbox::{Letter, Queue, deliver};
 use crate::memory::Memory;
-use crate::sim::{Event, Faults, Ticket};
 use crate::{Access, OpError};
 
 const LINE_WORDS: usize = LINE_BYTES / 8;
@@ -398,7 +398,7 @@ impl World {
                     let put = |words: &[u64], len, immediate| {
                         inbox.put(Letter { words: words.to_vec(), len, immediate })
                     };
-                    inbox::deliver(&arrival.request, &memory, &arrival.words, put)
+                    deliver(&arrival.request, &memory, &arrival.words, put)
                 }
                 applied => applied,
             }

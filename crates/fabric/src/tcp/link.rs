@@ -24,8 +24,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::batch::{OP_BYTES_MAX, Request};
-use crate::key::{Key, Token};
+use crate::access::Token;
+use crate::batch::Request;
+use crate::key::Key;
+use crate::limits::OP_BYTES_MAX;
 use crate::tcp::fifo::is_transient;
 use crate::tcp::server::{prepare, timespec};
 use crate::tcp::wire::{self, Answer, Claim, Hello, Malformed, Tag, Unwelcome};

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use crate::access::Token;
 use crate::batch::{Kind, Request};
 use crate::inbox::{Letter, Queue};
-use crate::key::Token;
 use crate::memory::Memory;
 use crate::tcp::fifo::Fifo;
 use crate::tcp::wire::{self, Answer, Claim, Greeting, Hello, Malformed, Status, Tag};

@@ -8,8 +8,9 @@ use sidelong_layout::HeaderError;
 use super::fifo::Fifo;
 use super::session::{Ended, INPUT_BYTES, OUTPUT_BYTES, Registry, Session};
 use super::wire::*;
-use crate::batch::{Kind, OP_BYTES_MAX, Request};
-use crate::key::Token;
+use crate::access::Token;
+use crate::batch::{Kind, Request};
+use crate::limits::OP_BYTES_MAX;
 use crate::memory::Memory;
 use crate::{Access, OpError};
 

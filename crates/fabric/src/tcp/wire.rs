@@ -16,9 +16,10 @@
 use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
 
 use crate::OpError;
-use crate::batch::{Kind, OP_BYTES_MAX, Request};
-use crate::host::NAME_BYTES_MAX;
-use crate::key::Token;
+use crate::access::Token;
+use crate::batch::{Kind, Request};
+use crate::limits::NAME_BYTES_MAX;
+use crate::limits::OP_BYTES_MAX;
 
 /// Version of the protocol. Raise it with every change of the frames above.
 pub(super) const PROTOCOL: u32 = 3;

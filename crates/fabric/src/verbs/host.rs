@@ -22,10 +22,11 @@ use super::inbox::{Mailbox, Receiver, Seat as InboxSeat};
 use super::setup::{self, Endpoint, Grant, Refusal, Request};
 use super::sys::{CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Receives, Rights, Window};
 use super::{Device, DeviceError, KIND, random_sequence};
+use crate::access::Token;
 use crate::control;
-use crate::host::Region;
-use crate::key::{Key, Locator, Token};
+use crate::key::{Key, Locator};
 use crate::memory::Memory;
+use crate::region::Region;
 use crate::{Access, Error, Inbox, InboxSpec, RegionSpec};
 
 /// Longest time to bind a window: a local operation of microseconds.

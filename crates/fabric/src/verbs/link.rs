@@ -27,9 +27,10 @@ use super::outbox::{Next, Outbox};
 use super::setup::{self, Endpoint};
 use super::sys::{CompletionQueue, Failure, Note, ProtectionDomain, QueuePair, Registered, Rights, Work};
 use super::{Device, DeviceError, KIND, random_sequence};
+use crate::access::Token;
 use crate::batch::{Kind, Request};
 use crate::control::{Secret, Session};
-use crate::key::{Key, Token};
+use crate::key::Key;
 use crate::tcp::timespec;
 use crate::{Access, Batch, Error, LINKS_MAX, OpError};
 

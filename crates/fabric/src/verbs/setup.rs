@@ -17,9 +17,10 @@ use std::net::SocketAddr;
 use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
 
 use super::sys::Peer;
+use crate::access::Token;
 use crate::control::BODY_BYTES_MAX;
-use crate::host::NAME_BYTES_MAX;
-use crate::key::{Key, Token};
+use crate::key::Key;
+use crate::limits::NAME_BYTES_MAX;
 use crate::{Error, OP_BYTES_MAX, OpError};
 
 /// Version of the protocol. Raise it with every change of the messages above.
