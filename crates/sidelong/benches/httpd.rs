@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p sidelong --bench httpd`
 
-#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with the tests")]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::time::Duration;

@@ -643,7 +643,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-#[path = "../tests/documented/commands.rs"]
+#[path = "../tests/it/documented/commands.rs"]
 mod commands;
 
 #[cfg(test)]

@@ -1,0 +1,343 @@
+//! Requests that last: WebSockets, streams of events and slow answers, at a node that is to leave their site.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::ext::Protocol;
+use sidelong_config::Drain;
+
+use crate::support::{
+    Cluster, Done, PATIENCE, Running, eventually, metrics, read_head, run, try_get, websocket_accept,
+};
+
+/// A WebSocket's key, and what the protocol makes of it (RFC 6455, 1.3).
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// What a server has in hand.
+#[derive(Default)]
+struct Server {
+    /// Requests that last.
+    lasting: AtomicUsize,
+    /// Whether it has left a request for `/slow` without an answer.
+    was_slow: AtomicBool,
+}
+
+impl Server {
+    /// One that runs until its test's process ends, and is called `name` in its answers.
+    fn start(cluster: &Cluster, node: usize) -> Arc<Self> {
+        let server = Arc::new(Server::default());
+        let listener = TcpListener::bind(cluster.node(node)).unwrap();
+        let (serving, name) = (Arc::clone(&server), cluster.file.nodes[node].name.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (server, name) = (Arc::clone(&serving), name.clone());
+                std::thread::spawn(move || server.serve(stream, &name));
+            }
+        });
+        server
+    }
+
+    fn serve(&self, mut stream: TcpStream, name: &str) -> Option<()> {
+        loop {
+            let head = read_head(&mut stream).ok()?;
+            let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
+            let last = |work: &mut dyn FnMut() -> Option<()>| {
+                self.lasting.fetch_add(1, Ordering::SeqCst);
+                let _ = work();
+                self.lasting.fetch_sub(1, Ordering::SeqCst);
+                None
+            };
+            if let Some(key) = key {
+                let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket";
+                let accept = websocket_accept(key);
+                let head = format!("{switch}\r\nserver: {name}\r\nsec-websocket-accept: {accept}\r\n\r\n");
+                stream.write_all(head.as_bytes()).ok()?;
+                return last(&mut || loop {
+                    echo(&mut stream)?;
+                });
+            }
+            if head.starts_with("GET /events ") {
+                let fields = "content-type: text/event-stream\r\ntransfer-encoding: chunked";
+                stream
+                    .write_all(format!("HTTP/1.1 200 OK\r\nserver: {name}\r\n{fields}\r\n\r\n").as_bytes())
+                    .ok()?;
+                return last(&mut || loop {
+                    stream.write_all(b"b\r\ndata: tick\n\r\n").ok()?;
+                    std::thread::sleep(Duration::from_millis(20));
+                });
+            }
+            if head.starts_with("GET /slow ") && !self.was_slow.swap(true, Ordering::SeqCst) {
+                // Until the edge closes the connection.
+                return last(&mut || stream.read_exact(&mut [0]).ok());
+            }
+            let length = name.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nserver: {name}\r\ncontent-length: {length}\r\n\r\n{name}");
+            stream.write_all(answer.as_bytes()).ok()?;
+        }
+    }
+}
+
+/// Answers one frame of a client by the same frame of a server; `None` at the end.
+fn echo(stream: &mut TcpStream) -> Option<()> {
+    let mut head = [0; 6];
+    stream.read_exact(&mut head).ok()?;
+    let [first, length, mask @ ..] = head;
+    assert!(length > 0x80 && length < 0x80 + 126, "short, and masked as a client's");
+    let mut data = vec![0; usize::from(length & 0x7f)];
+    stream.read_exact(&mut data).ok()?;
+    data.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+    stream.write_all(&[&[first, length & 0x7f][..], &data].concat()).ok()?;
+    // Of the opcodes 8 closes.
+    (first & 0xf != 8).then_some(())
+}
+
+/// A frame of a client, of that opcode.
+fn frame(opcode: u8, text: &str) -> Vec<u8> {
+    let mask = [7, 77, 177, 27];
+    let masked = text.bytes().zip(mask.into_iter().cycle()).map(|(byte, mask)| byte ^ mask);
+    [0x80 | opcode, 0x80 | text.len() as u8].into_iter().chain(mask).chain(masked).collect()
+}
+
+/// Three servers, of which two are alpha's, behind an edge.
+struct Lasting {
+    servers: Vec<Arc<Server>>,
+    edge: Option<Running>,
+    _agents: Vec<Running>,
+    /// Last, because the others use its directory until they end.
+    cluster: Cluster,
+}
+
+impl Lasting {
+    fn start(drain: Drain) -> Self {
+        let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]).foreign();
+        cluster.file.edges.truncate(1);
+        cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
+        cluster.file.sites[0].drain = drain;
+        let servers = (0..3).map(|node| Server::start(&cluster, node)).collect();
+        let agents = ["n1", "n2", "n3"].map(|name| cluster.part("node", name)).into();
+        let edge = Some(cluster.part("edge", "edge1"));
+        let lasting = Lasting { cluster, servers, edge, _agents: agents };
+        for site in ["alpha", "beta"] {
+            eventually("every site is served", || lasting.answers(site).is_some());
+        }
+        lasting
+    }
+
+    /// The server that answers for a site.
+    fn answers(&self, site: &str) -> Option<String> {
+        let reply = try_get(self.cluster.edge(0), &format!("{site}.test"), "/").ok()?;
+        (reply.status == 200).then_some(reply.body)
+    }
+
+    fn by_hand(&self, words: &[&str]) -> Done {
+        run([words, &["--config", self.cluster.config().to_str().unwrap()]].concat())
+    }
+
+    /// Requests in hand at a node's server.
+    fn at(&self, node: &str) -> usize {
+        let index = self.cluster.file.nodes.iter().position(|entry| entry.name == node).unwrap();
+        self.servers[index].lasting.load(Ordering::SeqCst)
+    }
+
+    fn cut(&self) -> f64 {
+        metrics(self.cluster.admin(0))["sidelong_edge_cut_requests_total{site=\"alpha\"}"]
+    }
+
+    /// Whether requests go to the node: nobody thinks that it has failed.
+    fn is_up(&self, node: &str) -> bool {
+        metrics(self.cluster.admin(0))[&format!("sidelong_edge_node_up{{node=\"{node}\"}}")] == 1.0
+    }
+
+    /// The access log, after the edge has ended.
+    fn log(&mut self) -> String {
+        self.edge.take().unwrap().end().succeeded();
+        std::fs::read_to_string(self.cluster.path("access.log")).unwrap()
+    }
+
+    /// A request to alpha over HTTP/1.1, and the server that got it.
+    fn ask(&self, path: &str, fields: &str) -> (TcpStream, String) {
+        let mut stream = TcpStream::connect(self.cluster.edge(0)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: alpha.test\r\n{fields}\r\n").as_bytes())
+            .unwrap();
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0].into());
+        }
+        let node = head.lines().find_map(|line| line.strip_prefix("server: ")).unwrap();
+        (stream, node.to_owned())
+    }
+
+    fn open(&self) -> WebSocket {
+        let version = "sec-websocket-version: 13";
+        let fields =
+            format!("connection: upgrade\r\nupgrade: websocket\r\n{version}\r\nsec-websocket-key: {KEY}\r\n");
+        let (stream, node) = self.ask("/chat", &fields);
+        WebSocket { stream, node }
+    }
+}
+
+struct WebSocket {
+    stream: TcpStream,
+    node: String,
+}
+
+impl WebSocket {
+    fn echoes(&mut self, opcode: u8, text: &str) {
+        self.stream.write_all(&frame(opcode, text)).unwrap();
+        let mut got = vec![0; 2 + text.len()];
+        self.stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, [&[0x80 | opcode, text.len() as u8], text.as_bytes()].concat());
+    }
+}
+
+/// What comes until the other side closes.
+fn rest(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_websocket_keeps_its_node_where_it_is_until_it_closes() {
+    let mut lasting = Lasting::start(Drain::Wait);
+    let mut socket = lasting.open();
+    let node = socket.node.clone();
+    socket.echoes(1, "before");
+    let why = lasting.by_hand(&["move", &node, "beta"]).refused();
+    assert!(why.contains(&format!("requests of alpha at {node} had not ended after 500ms")), "{why}");
+    assert!(why.ends_with(": edge1 has 1 request there"), "{why}");
+    socket.echoes(1, "behind");
+    assert_eq!((lasting.at(&node), lasting.cut()), (1, 0.0));
+    // Nothing but the end of the WebSocket lets it go.
+    let config = lasting.cluster.config();
+    let mut held = Running::start(["drain", &node, "--wait", "--config", config.to_str().unwrap()]);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(held.is_running(), "{}", held.err());
+    socket.echoes(8, "the end");
+    assert_eq!(rest(socket.stream), "");
+    held.finish().succeeded();
+    lasting.by_hand(&["move", &node, "beta"]).succeeded();
+    eventually("it serves the other site", || lasting.answers("beta") == Some(node.clone()));
+    let log = lasting.log();
+    assert!(log.contains("\"GET /chat HTTP/1.1\" 101 "), "{log}");
+}
+
+#[test]
+fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
+    let mut lasting = Lasting::start(Drain::Cut);
+    let mut socket = lasting.open();
+    let node = socket.node.clone();
+    socket.echoes(1, "before");
+    lasting.by_hand(&["move", &node, "beta"]).succeeded();
+    assert_eq!(rest(socket.stream), "");
+    eventually("its server's connection is closed", || lasting.at(&node) == 0);
+    assert_eq!((lasting.cut(), lasting.is_up(&node)), (1.0, true));
+    eventually("it serves the other site", || lasting.answers("beta") == Some(node.clone()));
+    lasting.by_hand(&["resume", &node]).succeeded();
+
+    // Likewise a stream, of a node that is held.
+    lasting.by_hand(&["move", &node, "alpha"]).succeeded();
+    let (events, node) = lasting.ask("/events", "");
+    lasting.by_hand(&["drain", &node]).succeeded();
+    let events = rest(events);
+    assert!(events.contains("data: tick\n") && !events.ends_with("0\r\n\r\n"), "{events}");
+    eventually("its server's connection is closed", || lasting.at(&node) == 0);
+    assert_eq!((lasting.cut(), lasting.is_up(&node)), (2.0, true));
+    lasting.by_hand(&["resume", &node]).succeeded();
+
+    // A request that may be repeated goes to another server, if its answer has not begun.
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| lasting.ask("/slow", "").1);
+        let mut at = None;
+        eventually("a server has it", || {
+            at = ["n1", "n2", "n3"].into_iter().find(|node| lasting.at(node) > 0);
+            at.is_some()
+        });
+        // The next one answers at once.
+        lasting.servers.iter().for_each(|server| server.was_slow.store(true, Ordering::SeqCst));
+        let at = at.unwrap();
+        lasting.by_hand(&["drain", at]).succeeded();
+        assert_ne!(answer.join().unwrap(), at);
+    });
+    assert_eq!(lasting.cut(), 3.0);
+    let log = lasting.log();
+    for line in
+        ["\"GET /chat HTTP/1.1\" 101 ", "\"GET /events HTTP/1.1\" 200 ", "\"GET /slow HTTP/1.1\" 200 "]
+    {
+        assert!(log.contains(line), "{log}");
+    }
+}
+
+/// The next bytes of a stream; `None` after a reset.
+async fn next(stream: &mut RecvStream) -> Option<Bytes> {
+    let part = stream.data().await.expect("it does not end in good order").ok()?;
+    stream.flow_control().release_capacity(part.len()).unwrap();
+    Some(part)
+}
+
+#[test]
+fn streams_of_an_http_2_client_are_cut_and_its_connection_stays() {
+    let lasting = Lasting::start(Drain::Cut);
+    let work = async {
+        let stream = tokio::net::TcpStream::connect(lasting.cluster.edge(0)).await.unwrap();
+        let (client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let ready = async || client.clone().ready().await.unwrap();
+        let events = http::Request::get("http://alpha.test/events").body(()).unwrap();
+        let (answer, _) = ready().await.send_request(events, true).unwrap();
+        let answer = answer.await.unwrap();
+        let node = answer.headers()["server"].to_str().unwrap().to_owned();
+        let mut events = answer.into_body();
+        assert!(next(&mut events).await.unwrap().starts_with(b"data: "));
+
+        // Of two nodes the one without a request.
+        let chat = http::Request::connect("http://alpha.test/chat").header("sec-websocket-version", "13");
+        let chat = chat.extension(Protocol::from_static("websocket")).body(()).unwrap();
+        let (answer, mut send) = ready().await.send_request(chat, false).unwrap();
+        let answer = answer.await.unwrap();
+        let other = answer.headers()["server"].to_str().unwrap().to_owned();
+        let mut receive = answer.into_body();
+        send.send_data(frame(1, "hello").into(), false).unwrap();
+        assert_eq!(next(&mut receive).await.unwrap(), &b"\x81\x05hello"[..]);
+
+        let drain = async |node: String| {
+            let config = lasting.cluster.config();
+            let words = ["drain".into(), node, "--config".into(), config.to_str().unwrap().to_owned()];
+            tokio::task::spawn_blocking(move || run(words).succeeded()).await.unwrap();
+        };
+        drain(node.clone()).await;
+        while next(&mut events).await.is_some() {}
+        if node != other {
+            send.send_data(frame(1, "still").into(), false).unwrap();
+            assert_eq!(next(&mut receive).await.unwrap(), &b"\x81\x05still"[..]);
+            lasting.by_hand(&["resume", &node]).succeeded();
+            drain(other).await;
+        }
+        while next(&mut receive).await.is_some() {}
+        let plain = http::Request::get("http://alpha.test/").body(()).unwrap();
+        let (answer, _) = ready().await.send_request(plain, true).unwrap();
+        assert_eq!(answer.await.unwrap().status(), 200);
+    };
+    block_on(work);
+    assert_eq!(lasting.cut(), 2.0);
+    for node in ["n1", "n2"] {
+        eventually("no server has anything in hand", || lasting.at(node) == 0);
+    }
+}
+
+fn block_on(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.unwrap() });
+}

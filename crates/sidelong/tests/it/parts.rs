@@ -1,0 +1,193 @@
+//! `sidelong node` and `sidelong edge`: a cluster started by hand, part by part, in any order.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sidelong_config::Fabric;
+
+use crate::support::{Client, Cluster, Running, eventually, get, metrics, try_get};
+
+/// Two nodes and an edge, with a site each.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    cluster
+}
+
+fn answers(cluster: &Cluster, site: &str) -> bool {
+    let reply = try_get(cluster.edge(0), &format!("{site}.test"), "/o/1/10");
+    reply.is_ok_and(|reply| reply.status == 200)
+}
+
+fn serves_in_parts(cluster: &Cluster) {
+    // The edge first: it waits for the nodes.
+    let mut edge = cluster.part("edge", "edge1");
+    let first = cluster.part("node", "n1");
+    eventually("the first node's site answers", || answers(cluster, "alpha"));
+    let early = get(cluster.edge(0), "beta.test", "/o/1/10");
+    assert_eq!(early.status, 503, "a site whose node is not there: {early:?}");
+
+    let second = cluster.part("node", "n2");
+    eventually("the second node's site answers", || answers(cluster, "beta"));
+    for (site, node) in [("alpha", "n1"), ("beta", "n2")] {
+        let reply = get(cluster.edge(0), &format!("{site}.test"), "/o/1/10");
+        assert_eq!((reply.status, reply.node(), reply.body.len()), (200, node, 10), "{reply:?}");
+    }
+
+    // A node that ends affects no other part, and comes back.
+    first.end().succeeded();
+    eventually("its site does not answer", || !answers(cluster, "alpha"));
+    assert!(edge.is_running() && answers(cluster, "beta"));
+    let first = cluster.part("node", "n1");
+    eventually("its site answers again", || answers(cluster, "alpha"));
+
+    for part in [first, second, edge] {
+        let done = part.end();
+        assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    }
+}
+
+#[test]
+fn over_shared_memory() {
+    let mut cluster = cluster();
+    cluster.file.cluster.fabric = Fabric::Shm;
+    serves_in_parts(&cluster);
+}
+
+#[test]
+fn over_tcp() {
+    let mut cluster = cluster();
+    cluster.file.cluster.fabric = Fabric::Tcp;
+    serves_in_parts(&cluster);
+}
+
+#[test]
+fn they_tell_what_happens_where_asked() {
+    let mut cluster = cluster();
+    // Reported at the next scan, and not before there is a word to read.
+    cluster.file.sites.truncate(1);
+    let mut node = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
+    node.args(["node", "n1", "--events", "--config"]).arg(cluster.config());
+    let node = Running::start_command(node);
+    eventually("the node is ready", || node.out().contains("{\"event\":\"ready\"}"));
+    let mut edge = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
+    edge.args(["edge", "edge1", "--events", "--config"]).arg(cluster.config());
+    let edge = Running::start_command(edge);
+    assert!(!edge.out().contains("\"ready\""), "the second node is not there: {}", edge.out());
+    let second = cluster.part("node", "n2");
+    eventually("the edge is ready", || edge.out().contains("{\"event\":\"ready\"}"));
+    assert!(edge.out().contains("load by rdma-async, because"), "{}", edge.out());
+    for line in edge.out().lines().chain(node.out().lines()) {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(event["event"].is_string(), "{event}");
+    }
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/10").status, 200);
+    for part in [node, edge, second] {
+        part.end().succeeded();
+    }
+}
+
+#[test]
+fn a_node_of_a_live_ones_name_is_refused() {
+    let cluster = cluster();
+    let mut first = cluster.part("node", "n1");
+    eventually("the node serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
+    let line = cluster.part("node", "n1").finish().refused();
+    assert!(line.contains("cannot listen on"), "{line}");
+    // On another port, only the name is taken.
+    let mut other = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    other.file.cluster.run_dir = Some(cluster.run_dir());
+    let line = other.part("node", "n1").finish().refused();
+    assert!(line.contains("offered by a process that is still alive"), "{line}");
+    assert!(first.is_running());
+}
+
+#[test]
+fn an_edge_ends_on_sigint_too() {
+    let cluster = cluster();
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    eventually("it serves", || answers(&cluster, "beta"));
+    edge.signal(Signal::INT);
+    assert_eq!(edge.finish().code, Some(0));
+    for node in nodes {
+        node.signal(Signal::INT);
+        node.finish().succeeded();
+    }
+}
+
+#[test]
+fn sighup_ends_no_part_and_is_logged() {
+    let mut cluster = cluster();
+    cluster.file.sites[0].queue_max = Some(Duration::from_millis(40));
+    let config = cluster.config();
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    let helper = Running::start(["helper", "--config", config.to_str().unwrap()]);
+    eventually("it serves", || answers(&cluster, "alpha") && answers(&cluster, "beta"));
+    eventually("the helper decides", || helper.out().contains("verdicts on"));
+    let of_others = Cluster::new(&[("alpha", 1)]);
+    let up = of_others.serving(&["--json"]);
+    let [first, second] = nodes;
+    for mut part in [first, second, edge, helper, up] {
+        let warned = |times| part.err().matches("SIGHUP was ignored").count() == times;
+        for times in 1..=2 {
+            part.signal(Signal::HUP);
+            eventually("it says so each time", || warned(times));
+        }
+        assert!(part.is_running(), "{}", part.err());
+        part.end().succeeded();
+    }
+}
+
+/// Two slow nodes started by hand, an edge with a log, and a client whose request has reached the first node.
+fn in_the_middle_of_a_request() -> (Cluster, [Running; 2], Running, Client) {
+    let mut cluster = cluster().with_service(Duration::from_millis(700));
+    cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    eventually("it serves", || answers(&cluster, "beta"));
+    let mut client = Client::connect(cluster.edge(0));
+    client.send("GET /o/4711/10 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    let in_flight = "sidelong_edge_node_in_flight{node=\"n1\"}";
+    eventually("a request is on its way", || metrics(cluster.admin(0)).get(in_flight) == Some(&1.0));
+    // The edge counts it before it has connected. The node's work then takes seven times as long as this.
+    std::thread::sleep(Duration::from_millis(100));
+    (cluster, nodes, edge, client)
+}
+
+#[test]
+fn an_edge_finishes_what_was_begun() {
+    let (cluster, _nodes, edge, mut client) = in_the_middle_of_a_request();
+    edge.signal(Signal::TERM);
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 10), "{reply:?}");
+    edge.finish().succeeded();
+    assert!(try_get(cluster.edge(0), "alpha.test", "/o/1/10").is_err(), "nobody listens any more");
+    let log = std::fs::read_to_string(cluster.path("access.log")).unwrap();
+    assert!(log.lines().last().unwrap().contains("\"GET /o/4711/10 HTTP/1.1\" 200 10 alpha n1"), "{log}");
+}
+
+#[test]
+fn a_node_finishes_what_was_begun() {
+    let (_cluster, [node, _other], _edge, mut client) = in_the_middle_of_a_request();
+    node.signal(Signal::TERM);
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 10), "{reply:?}");
+    node.finish().succeeded();
+}
+
+#[test]
+fn a_part_whose_parent_is_gone_does_not_start() {
+    let cluster = cluster();
+    let config = cluster.config();
+    let started = |parent: u32| {
+        let parent = format!("--with-parent={parent}");
+        Running::start(["node", "n1", "--config", config.to_str().unwrap(), &parent])
+    };
+    let line = started(1).finish().refused();
+    assert!(line.contains("the process that started this one has ended"), "{line}");
+    let node = started(std::process::id());
+    eventually("the node serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
+    node.end().succeeded();
+}

@@ -1,0 +1,247 @@
+//! What real edges know of each other: another edge's requests count here, and no longer when it is dead.
+
+use std::fs::hard_link;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use sidelong_config::{AdmissionRule, Configuration, Fabric};
+
+use crate::support::{Client, Cluster, Running, SetOnDrop, eventually, get, metrics, run, try_get};
+
+/// Clients of one edge: 28 of them wait at a node, for 280 ms.
+const CLIENTS: usize = 30;
+/// Service time of a request; a node has two workers.
+const SERVICE: Duration = Duration::from_millis(20);
+
+/// A site with a queue target of 100 ms, and one without a target: a node each, behind two edges.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(SERVICE);
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
+    cluster
+}
+
+/// Starts an edge, and waits until it shares: then it has read its file, and the next part may get another one.
+fn edge(cluster: &Cluster, index: usize) -> Running {
+    let edge = cluster.part("edge", &cluster.file.edges[index].name);
+    eventually("the edge tells", || try_get(cluster.admin(index), "any", "/metrics").is_ok());
+    edge
+}
+
+fn figure(cluster: &Cluster, index: usize, name: &str) -> Option<f64> {
+    metrics(cluster.admin(index)).get(&format!("sidelong_edge_{name}")).copied()
+}
+
+/// While `work` runs, all clients send requests for alpha to the first edge, and reconnect if they lose it.
+fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    let ask = || {
+        let mut client = None;
+        while !over.load(Ordering::Relaxed) {
+            let connected = client.take().map_or_else(|| Client::try_connect(cluster.edge(0)), Ok);
+            client = connected.ok().and_then(|mut client| {
+                let reply = client.ask("GET", "alpha.test", "/o/1/100").ok()?;
+                (reply.status == 200).then_some(client)
+            });
+            if client.is_none() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let _ends_them = SetOnDrop(&over);
+        (0..CLIENTS).for_each(|_| drop(scope.spawn(ask)));
+        work();
+    });
+}
+
+/// How many of `requests` requests for alpha, one after the other, the second edge rejects.
+fn turned_away(cluster: &Cluster, requests: usize) -> usize {
+    let status = |_| {
+        let reply = get(cluster.edge(1), "alpha.test", "/o/1/100");
+        assert!([200, 503].contains(&reply.status), "{reply:?}");
+        reply.status
+    };
+    (0..requests).map(status).filter(|status| *status == 503).count()
+}
+
+/// The first edge admits all requests; the second gets requests only here, and must know the first's. Then the first
+/// dies.
+fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
+    cluster.file.admission.rule = AdmissionRule::None;
+    let first = edge(cluster, 0);
+    cluster.file.admission.rule = AdmissionRule::Target;
+    let _second = edge(cluster, 1);
+    let cluster = &*cluster;
+    for k in 0..2 {
+        for site in ["alpha", "beta"] {
+            let answers = || try_get(cluster.edge(k), &format!("{site}.test"), "/o/1/1");
+            eventually("each answers", || answers().is_ok_and(|reply| reply.status == 200));
+        }
+    }
+    let unanswered = r#"node_unanswered_requests{node="n1"}"#;
+    let of_first = r#"peer_unanswered_requests{edge="edge1"}"#;
+    while_asked(cluster, || {
+        // All clients, except those whose answer is arriving.
+        let many = Some(CLIENTS as f64 * 0.6);
+        eventually("the other hears of it", || {
+            figure(cluster, 1, of_first) >= many && figure(cluster, 1, unanswered) >= many
+        });
+        eventually("it rejects because of the other edge's requests", || turned_away(cluster, 20) > 0);
+        eventually("they delay its own", || {
+            figure(cluster, 1, r#"queue_delay_seconds{site="alpha"}"#) > Some(0.05)
+        });
+        // A record may be stale for a moment.
+        let workers = figure(cluster, 1, r#"node_capacity_workers{node="n1"}"#);
+        assert!(has_record || workers.is_none(), "{workers:?}");
+        let config = cluster.config();
+        let status = |more: &[&str]| {
+            run([&["status", "--config", config.to_str().unwrap()], more].concat()).succeeded()
+        };
+        let told = || serde_json::from_str::<serde_json::Value>(&status(&["--json"])).unwrap();
+        eventually("status tells of it, too", || {
+            let told = told();
+            told["sites"][0]["unanswered"].as_f64() >= many
+                && told["nodes"][0]["unanswered"] == told["sites"][0]["unanswered"]
+                && told["edges"][1]["hears"][0] == "edge1"
+        });
+        assert!(status(&[]).contains("in flight"), "{}", status(&[]));
+
+        first.kill();
+        eventually("it is left out", || figure(cluster, 1, of_first).is_none());
+        eventually("all are admitted", || figure(cluster, 1, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
+    });
+    assert_eq!(turned_away(cluster, 30), 0, "nobody for the sake of who is dead");
+    assert_eq!(figure(cluster, 1, unanswered), Some(0.0));
+    assert!(figure(cluster, 1, r#"peer_age_seconds{edge="edge1"}"#) > Some(0.15), "and it says so");
+    let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(status.contains("edge2 does not hear edge1"), "{status}");
+}
+
+#[test]
+fn an_edge_counts_what_another_has_under_way_until_that_is_dead() {
+    let mut cluster = cluster();
+    let _nodes = ["n1", "n2"].map(|name| cluster.part("node", name));
+    hears_and_forgets(&mut cluster, true);
+}
+
+#[test]
+fn edges_hear_each_other_over_tcp() {
+    let mut cluster = cluster();
+    cluster.file.cluster.fabric = Fabric::Tcp;
+    let _nodes = ["n1", "n2"].map(|name| cluster.part("node", name));
+    hears_and_forgets(&mut cluster, true);
+}
+
+/// The edges' requests there, and the rate of answers, are all that is known of it.
+#[test]
+fn a_server_without_a_record_is_guarded_by_what_all_edges_have_there() {
+    let mut cluster = cluster();
+    let [first, _second] = ["n1", "n2"].map(|name| cluster.part("node", name));
+    let address = cluster.node(0);
+    eventually("the node has its site", || try_get(address, "any", "/o/1/1").is_ok());
+    // Its word stays in memory, its record becomes stale.
+    first.kill();
+    cluster.file.nodes[0].listen = Some(serve(cluster.at(0)));
+    hears_and_forgets(&mut cluster, false);
+}
+
+#[test]
+fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
+    let mut cluster = cluster();
+    let _nodes = ["n1", "n2"].map(|name| cluster.part("node", name));
+    let _seeing = edge(&cluster, 0);
+    let answers = || try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200);
+    eventually("it answers", answers);
+    // Another run directory contains only what the first edge shares.
+    let other = cluster.path("other");
+    std::fs::create_dir(&other).unwrap();
+    hard_link(cluster.run_dir().join("edge1.share.region"), other.join("edge1.share.region")).unwrap();
+    cluster.file.cluster.run_dir = Some(other);
+    let _blind = edge(&cluster, 1);
+    let lent = r#"verdict_lent{site="alpha"}"#;
+    eventually("it uses the other's verdict", || figure(&cluster, 1, lent) == Some(1.0));
+    while_asked(&cluster, || {
+        let over_target = |address| {
+            try_get(address, "alpha.test", "/o/1/100").is_ok_and(|reply| {
+                reply.status == 503 && reply.header("x-sidelong-reason") == Some("over-target")
+            })
+        };
+        eventually("an edge with a view rejects", || over_target(cluster.edge(0)));
+        eventually("so does one that does not", || over_target(cluster.edge(1)));
+    });
+    assert_eq!(figure(&cluster, 1, r#"verdict_lent{site="beta"}"#), Some(0.0), "nothing is promised to beta");
+    assert_eq!(figure(&cluster, 0, lent), Some(0.0));
+}
+
+#[test]
+fn only_who_waits_for_an_answer_counts_and_no_longer_than_that() {
+    let cluster = cluster().with_service(Duration::from_secs(600));
+    let _node = cluster.part("node", "n1");
+    let _edge = edge(&cluster, 0);
+    let count = |name: &str| figure(&cluster, 0, &format!("{name}{{node=\"n1\"}}"));
+    let are = |in_flight: f64, unanswered: f64| {
+        let counts = [count("node_in_flight"), count("node_unanswered_requests")];
+        counts == [Some(in_flight), Some(unanswered)]
+    };
+    eventually("it knows the node", || {
+        figure(&cluster, 0, r#"node_site{node="n1",site="alpha"}"#) == Some(1.0)
+    });
+    let mut post = Client::connect(cluster.edge(0));
+    post.send("POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 4\r\n\r\nhal").unwrap();
+    eventually("one that is still being sent is there and waits for nothing", || are(1.0, 0.0));
+    post.send("f").unwrap();
+    eventually("it waits", || are(1.0, 1.0));
+    let mut get = Client::connect(cluster.edge(0));
+    get.send("GET /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    eventually("so does one without a body", || are(2.0, 2.0));
+    drop(get);
+    eventually("a client that leaves is not counted", || are(1.0, 1.0));
+    drop(post);
+    eventually("nor is the other", || are(0.0, 0.0));
+}
+
+#[test]
+fn an_edge_alone_shares_nothing() {
+    let mut cluster = cluster();
+    cluster.file.edges.truncate(1);
+    let _node = cluster.part("node", "n1");
+    let _edge = edge(&cluster, 0);
+    assert!(cluster.regions().iter().all(|name| !name.contains("share")), "{:?}", cluster.regions());
+    assert!(metrics(cluster.admin(0)).keys().all(|name| !name.contains("peer")));
+}
+
+/// A server other than Sidelong's, with two workers, which ends with the test's process.
+fn serve(address: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
+    let workers = Arc::new((Mutex::new(2u32), Condvar::new()));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let workers = Arc::clone(&workers);
+            std::thread::spawn(move || answer(stream, &workers));
+        }
+    });
+    address
+}
+
+fn answer(stream: TcpStream, (idle, freed): &(Mutex<u32>, Condvar)) {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        if line == "\r\n" {
+            *freed.wait_while(idle.lock().unwrap(), |idle| *idle == 0).unwrap() -= 1;
+            std::thread::sleep(SERVICE);
+            *idle.lock().unwrap() += 1;
+            freed.notify_one();
+            let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+            if stream.get_mut().write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+        line.clear();
+    }
+}

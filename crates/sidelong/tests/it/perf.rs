@@ -1,0 +1,327 @@
+//! `sidelong perf`: both sides on this machine, and one that serves. No test judges a figure by its duration.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Running, eventually, run};
+
+fn perf(arguments: &[&str]) -> crate::support::Done {
+    run([&["perf"], arguments].concat())
+}
+
+/// Whether quantiles are in order.
+fn is_latency(figures: &Value) -> bool {
+    let quantiles = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|key| figures[key].as_f64().unwrap());
+    let mean = figures["mean_ns"].as_f64().unwrap();
+    // A day would mean a wrong unit.
+    quantiles[0] > 0.0
+        && quantiles.is_sorted()
+        && mean > 0.0
+        && mean <= quantiles[3]
+        && quantiles[0] < 1e13
+        && figures["operations"].as_u64().unwrap() > 0
+}
+
+#[test]
+fn every_operation_is_measured_on_every_fabric() {
+    for fabric in ["shm", "tcp"] {
+        for operation in ["read", "write", "write-imm", "send", "cas", "faa"] {
+            let figures =
+                perf(&[operation, "--fabric", fabric, "--quick", "--iterations", "300", "--json"]).json();
+            assert_eq!((&figures["operation"], &figures["fabric"]), (&operation.into(), &fabric.into()));
+            let atomic = ["cas", "faa"].contains(&operation);
+            assert_eq!(figures["bytes"], if atomic { 8 } else { 64 });
+            assert!(is_latency(&figures), "{figures}");
+            assert!(figures["operations"].as_u64().unwrap() >= 300, "{figures}");
+            assert!(figures.get("target_cpu_ns").is_none(), "{figures}");
+            let single = figures["batches_per_run"] == 1;
+            assert_eq!(single, fabric == "tcp", "{figures}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_has_as_many_operations_as_peers() {
+    for fabric in ["shm", "tcp"] {
+        let peers = ["read", "--fabric", fabric, "--peers", "8", "--iterations", "100", "--json"];
+        let figures = perf(&peers).json();
+        assert_eq!((&figures["peers"], &figures["operations"]), (&8.into(), &800.into()));
+        assert!(is_latency(&figures), "{figures}");
+    }
+}
+
+#[test]
+fn a_write_may_be_answered_by_a_write() {
+    for fabric in ["shm", "tcp"] {
+        let asked = ["write", "--ping-pong", "--fabric", fabric, "--iterations", "200", "--json"];
+        let figures = perf(&asked).json();
+        assert_eq!((&figures["ping_pong"], &figures["operations"]), (&true.into(), &200.into()));
+        assert!(is_latency(&figures), "{figures}");
+    }
+    let table = perf(&["write", "--ping-pong", "--size", "1K", "--iterations", "10"]).succeeded();
+    assert!(table.starts_with("half of a ping-pong, write of 1024 bytes over shm"), "{table}");
+    let refused = perf(&["read", "--ping-pong"]).refused();
+    assert!(refused.contains("--ping-pong measures writes to one peer, not read"), "{refused}");
+}
+
+#[test]
+fn all_sizes_are_a_list() {
+    for (operation, fabric, moved) in [("read", "shm", 8), ("send", "tcp", 1)] {
+        let all = perf(&[operation, "--fabric", fabric, "--sizes", "all", "--quick", "--json"]).json();
+        let all = all.as_array().unwrap();
+        let sizes: Vec<_> = all.iter().map(|figures| figures["bytes"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, (0..=20).map(|power| 1 << power).collect::<Vec<_>>());
+        assert_eq!(all[0]["bytes_moved"], moved);
+        assert!(all.iter().all(is_latency), "{all:?}");
+    }
+    let table = perf(&["write", "--sizes", "all", "--iterations", "10"]).succeeded();
+    assert!(table.contains("write of all sizes over shm") && table.contains("1048576"), "{table}");
+    assert!(table.contains("8-byte words"), "{table}");
+}
+
+#[test]
+fn bandwidth_is_of_windows() {
+    for (operation, fabric) in [("read", "shm"), ("write", "tcp"), ("send", "shm"), ("write-imm", "tcp")] {
+        let asked = [operation, "--fabric", fabric, "--bandwidth", "--window", "4", "--size", "4K"];
+        let figures = perf(&[&asked[..], &["--iterations", "50", "--json"]].concat()).json();
+        assert_eq!(figures["window"], 4);
+        assert!(figures["operations"].as_u64().unwrap() >= 200, "{figures}");
+        let [bytes, operations] =
+            ["bytes_per_s", "operations_per_s"].map(|key| figures[key].as_f64().unwrap());
+        assert!(operations > 0.0 && (bytes / operations - 4096.0).abs() < 1.0, "{figures}");
+        assert!(figures.get("p50_ns").is_none(), "{figures}");
+    }
+}
+
+#[test]
+fn a_busy_target_is_measured_too() {
+    let figures = perf(&["read", "--fabric", "tcp", "--background", "3", "--quick", "--json"]).json();
+    assert_eq!(figures["background"], 3);
+    for side in ["initiator_cpu_ns", "target_cpu_ns"] {
+        assert!(figures[side].as_f64().unwrap() > 0.0, "{figures}");
+    }
+    assert!(is_latency(&figures), "{figures}");
+    let table = perf(&["read", "--background", "1", "--quick"]).succeeded();
+    assert!(table.contains("1 busy threads on the target's CPU") && table.contains("p99.9 ns"), "{table}");
+}
+
+#[test]
+fn a_table_says_what_was_measured_and_where() {
+    let table = perf(&["--quick"]).succeeded();
+    assert!(table.starts_with("read of 64 bytes over shm, 1 in one batch, from another process"), "{table}");
+    assert!(table.contains("target on CPU ") && table.contains("p99.9 ns"), "{table}");
+    let table = perf(&["send", "--quick", "--pin", "none", "--completion", "events"]).succeeded();
+    assert!(table.contains("any CPU") && table.contains("until the target's inbox has it"), "{table}");
+}
+
+/// The directory of a target's regions.
+fn run_dir(target: i32) -> PathBuf {
+    sidelong_config::default_run_dir(&format!("perf-{target}"))
+}
+
+/// Whether a target offers regions.
+fn offers(target: &Running) -> bool {
+    let directory = run_dir(target.pid().as_raw_nonzero().get());
+    ["perf-0.region", "perf-0.tcpkey"].iter().any(|key| directory.join(key).exists())
+}
+
+/// A directory with a secret.
+struct Secret {
+    directory: tempfile::TempDir,
+}
+
+impl Secret {
+    fn new() -> Secret {
+        Secret { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path: PathBuf = self.directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn right(&self) -> String {
+        self.file("right", "a secret that nobody guesses\n")
+    }
+
+    /// A side that serves, and its address.
+    fn serve(&self, more: &[&str]) -> (Running, String) {
+        let arguments = ["perf", "serve", "--listen", "127.0.0.1:0", "--secret-file", &self.right()];
+        let serving = Running::start([&arguments[..], more].concat());
+        eventually("the target serves", || serving.out().ends_with('\n'));
+        let said = serving.out();
+        let at = said.split(' ').find(|word| word.starts_with("127.0.0.1:")).unwrap();
+        let at = at.trim_end_matches(',').to_owned();
+        (serving, at)
+    }
+}
+
+#[test]
+fn one_side_serves_and_the_other_measures() {
+    let secret = Secret::new();
+    let (serving, at) = secret.serve(&[]);
+    let file = secret.right();
+    for (operation, fabric) in [("read", "tcp"), ("send", "tcp"), ("cas", "shm"), ("read", "tcp")] {
+        let to = ["--to", &at, "--secret-file", &file, "--fabric", fabric, "--iterations", "100", "--json"];
+        let figures = perf(&[&[operation][..], &to].concat()).json();
+        assert!(is_latency(&figures), "{figures}");
+    }
+    let done = serving.end();
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+#[test]
+fn a_side_that_serves_once_ends_when_the_other_hangs_up() {
+    let secret = Secret::new();
+    let (serving, at) = secret.serve(&["--once"]);
+    let file = secret.right();
+    let to = ["read", "--fabric", "tcp", "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
+    let measuring = Running::start([&["perf"][..], &to].concat());
+    eventually("a measurement has begun", || offers(&serving));
+    measuring.kill();
+    let done = serving.finish();
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+}
+
+#[test]
+fn a_target_that_dies_ends_the_measurement_with_one_line() {
+    let secret = Secret::new();
+    for fabric in ["tcp", "shm"] {
+        let (serving, at) = secret.serve(&[]);
+        let file = secret.right();
+        let to =
+            ["read", "--fabric", fabric, "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
+        let measuring = Running::start([&["perf"][..], &to].concat());
+        eventually("a measurement has begun", || offers(&serving));
+        let left = run_dir(serving.pid().as_raw_nonzero().get());
+        serving.kill();
+        let line = measuring.finish().refused();
+        assert!(line.contains("the target ended during the measurement"), "{line}");
+        // It had no chance to remove it.
+        fs::remove_dir_all(left).unwrap();
+    }
+}
+
+#[test]
+fn who_does_not_know_the_secret_is_refused() {
+    let secret = Secret::new();
+    let (_serving, at) = secret.serve(&[]);
+    let wrong = secret.file("wrong", "another secret that is as long\n");
+    let line = perf(&["read", "--fabric", "tcp", "--to", &at, "--secret-file", &wrong, "--quick"]).refused();
+    assert!(line.contains(&at) && line.contains("same secret"), "{line}");
+    let line = perf(&["read", "--fabric", "tcp", "--to", &at, "--quick"]).refused();
+    assert!(line.contains("--secret-file"), "{line}");
+    let line = perf(&["serve", "--listen", "127.0.0.1:0"]).refused();
+    assert!(line.contains("--secret-file"), "{line}");
+    let line = perf(&["read", "--fabric", "tcp", "--to", "127.0.0.1:1", "--secret-file", &wrong]).refused();
+    assert!(line.contains("127.0.0.1:1") && line.contains("perf serve"), "{line}");
+}
+
+#[test]
+fn a_measurement_that_is_interrupted_leaves_nothing() {
+    let measuring = Running::start(["perf", "read", "--iterations", "1000000000"]);
+    let pid = measuring.pid().as_raw_nonzero();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let directory = || {
+        let target = fs::read_to_string(&children).ok()?.trim().parse().ok()?;
+        Some(run_dir(target)).filter(|directory| directory.join("perf-0.region").exists())
+    };
+    eventually("a measurement has begun", || directory().is_some());
+    let directory = directory().unwrap();
+    measuring.signal(Signal::INT);
+    assert_eq!(measuring.finish().refused(), "interrupted");
+    assert!(!directory.exists(), "{}", directory.display());
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_with_what_does() {
+    for (wrong, what) in [
+        (&["read", "--completion", "events"][..], "this side's own CPU"),
+        (&["read", "--fabric", "tcp", "--completion", "polling"], "events alone"),
+        (&["cas", "--sizes", "all"], "always of 8 bytes"),
+        (&["read", "--device", "rxe0"], "for --fabric verbs"),
+        (&["send", "--peers", "2"], "one receiver"),
+        (&["read", "--bandwidth", "--peers", "2"], "one peer"),
+        (&["read", "--peers", "4000", "--size", "1M"], "256 MB"),
+        (&["send", "--size", "1M", "--window", "1024"], "smaller --window"),
+        (&["read", "--pin", "1"], "TARGET,THIS"),
+        (&["read", "--pin", "9999,0"], "CPU 9999"),
+        (&["read", "--to", "192.0.2.1"], "memory of one machine"),
+        (&["read", "--fabric", "tcp", "--to", "127.0.0.1", "--pin", "0,1"], "its own --pin"),
+    ] {
+        let done = perf(wrong);
+        // The side that is started detects a CPU that does not exist, and reports it first.
+        let line = done.err.lines().next().unwrap_or_default().to_owned();
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{wrong:?}: {done:?}");
+        assert!(line.contains(what), "{wrong:?}: {line}");
+    }
+    for wrong in [
+        &["--size", "0"][..],
+        &["--size", "2M"],
+        &["--sizes", "some"],
+        &["--size", "8", "--sizes", "all"],
+        &["--window", "0"],
+        &["serve", "read"],
+    ] {
+        assert_eq!(perf(wrong).code, Some(2), "{wrong:?}");
+    }
+}
+
+/// The schemes that every machine has.
+const SCHEMES: [&str; 3] = ["socket-async", "socket-sync", "rdma-async"];
+
+#[test]
+fn load_is_looked_at_by_each_scheme() {
+    for scheme in SCHEMES {
+        let figures = perf(&["load", "--scheme", scheme, "--background", "2", "--quick", "--json"]).json();
+        assert_eq!((&figures["scheme"], &figures["measure"]), (&scheme.into(), &"latency".into()));
+        let quantiles = ["p50_us", "p99_us", "max_us"].map(|key| figures[key].as_f64().unwrap());
+        assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{figures}");
+        assert!(figures["samples"].as_u64().unwrap() > 0 && figures["unusable"] == 0, "{figures}");
+    }
+}
+
+#[test]
+fn a_slow_down_has_its_parts_and_the_record_its_deviations() {
+    let slow = perf(&["load", "slowdown", "--scheme", "rdma-async", "--quick", "--json"]).json();
+    for key in ["alone_ms", "normalized_delay", "kept", "sampling"] {
+        assert!(slow[key].as_f64().unwrap() > 0.0, "{slow}");
+    }
+    let deviations =
+        perf(&["load", "accuracy", "--scheme", "socket-sync", "--background", "4", "--quick", "--json"])
+            .json();
+    assert!(deviations["samples"].as_u64().unwrap() > 0, "{deviations}");
+    let [threads, cpu] = ["threads", "cpu_percent"].map(|key| &deviations[key]);
+    assert!(threads["mean"].as_f64().unwrap() <= threads["max"].as_f64().unwrap(), "{deviations}");
+    assert!(cpu["max"].as_f64().unwrap() <= 100.0, "{deviations}");
+}
+
+#[test]
+fn a_step_is_seen_in_the_record() {
+    // More threads than a busy machine runs by itself, so that they stand out.
+    let seen = || {
+        let step = ["load", "step", "--scheme", "socket-sync", "--threads", "32", "--for", "2", "--json"];
+        let step = perf(&step).json();
+        step["samples"].as_u64().unwrap() > 0 && step["p50_us"].as_f64().unwrap() > 0.0
+    };
+    assert!((0..10).any(|_| seen()));
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_for_load_too() {
+    let unknown = perf(&["load", "--scheme", "best"]);
+    assert!(unknown.code == Some(2) && unknown.err.contains("one of auto, socket-async"), "{unknown:?}");
+    for (wrong, says) in [
+        (vec!["load", "slowdown", "--background", "3"], "leave --background out"),
+        (vec!["load", "step", "--granularity", "5"], "leave --granularity out"),
+    ] {
+        let refused = perf(&wrong).refused();
+        assert!(refused.contains(says), "{refused}");
+    }
+}
