@@ -3,7 +3,8 @@
 //!
 //! Each way has a few items, which stay in the CPU's caches, and a gigabyte of them, which come from DRAM. memcached has a CPU of its own.
 
-#[path = "../tests/common/caches.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+#[path = "../tests/it/support/caches.rs"]
 mod caches;
 
 use std::io::{Read as _, Write as _};

@@ -1,9 +1,6 @@
 //! The same commands to memcached and to this cache: the answers must be the same to the byte, but for unique numbers and times.
 //! What differs on purpose is in [`exceptions`], and is tested too.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod answers;
 mod commands;
 mod exceptions;
@@ -14,12 +11,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use answers::{LAST, LAST_COMMAND, Numbers};
 use commands::{Cas, Command};
-use common::{Connection, Server};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use real::Memcached;
 use sidelong_cache::{Cache, Settings};
 use sidelong_policy::cache::store::Eviction;
+
+use crate::support::{Connection, Server};
 
 fn unix_now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64

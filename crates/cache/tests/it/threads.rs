@@ -1,17 +1,16 @@
 //! What several threads of a server can do at the same time, on however many CPUs.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Connection, Server};
 use rustix::time::{ClockId, clock_gettime};
 use sidelong_cache::neighbours::now_ns;
 use sidelong_cache::server::{Listener, Options, serve};
+
+use crate::support::{Connection, Server};
 
 const GETS: u32 = 3_000;
 const STORED: (&[u8], &[u8]) = (b"set k 0 0 5\r\nvalue\r\n", b"STORED\r\n");

@@ -1,4 +1,6 @@
-//! A cache and its clients, in this process.
+//! Shared by the tests: a cache and its clients in this process, and [`caches`] that read each other.
+
+pub(crate) mod caches;
 
 use sidelong_cache::cache::Seconds;
 use sidelong_cache::{Cache, Counters, Host, Row, Rows, Session, Settings, Users, Wants, World};

@@ -1,12 +1,11 @@
 //! What a client may rely on whatever it sends, and in whatever pieces.
 
-mod common;
-
-use common::{Connection, ITEM_BYTES_MAX, Server};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use sidelong_cache::{Cache, Host, Login, Session, Settings, Users, World};
+
+use crate::support::{Connection, ITEM_BYTES_MAX, Server};
 
 /// More than any line, and the largest value.
 const WAITING_BYTES_MAX: usize = ITEM_BYTES_MAX + 4096;

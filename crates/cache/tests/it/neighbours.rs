@@ -1,19 +1,17 @@
 //! Reads of a neighbour's memory while it changes: a value is returned whole, and none that was replaced before the read began.
 //!
-//! `SIDELONG_READS=100000000 cargo test --release -p sidelong-cache --test neighbours` reads so often.
-
-#[path = "common/caches.rs"]
-mod caches;
+//! `SIDELONG_READS=100000000 cargo test --release -p sidelong-cache --test it neighbours` reads so often.
 
 use std::hash::Hasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use caches::{Caches, Member, SEED};
 use sidelong_fabric::{Access, Batch, Directory as _, Initiator};
 use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, LINE_BYTES, RegionKind};
 use siphasher::sip::SipHasher13;
+
+use crate::support::caches::{Caches, Member, SEED};
 
 /// Only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(120);

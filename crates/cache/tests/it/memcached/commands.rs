@@ -78,7 +78,7 @@ fn value(key: &str) -> BoxedStrategy<Vec<u8>> {
 }
 
 fn exptime() -> impl Strategy<Value = i64> {
-    let in_an_hour = crate::unix_now() + 3600;
+    let in_an_hour = super::unix_now() + 3600;
     select(vec![0, 0, 0, 100, 1000, -1, 2_592_000, 2_592_001, 1_000_000_000, in_an_hour])
 }
 

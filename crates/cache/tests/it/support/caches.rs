@@ -35,7 +35,6 @@ impl Caches {
     }
 
     /// Those of several machines: their items have checks, and each is read as by a device.
-    #[allow(dead_code, reason = "each user has its own part of this")]
     pub(crate) fn remote(memory_bytes: usize) -> Self {
         Caches::with_map(memory_bytes, CacheMap::new(memory_bytes, NAMES.len()).remote())
     }
