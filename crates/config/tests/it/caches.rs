@@ -1,12 +1,11 @@
 //! `[cache]` and `[[cache.peer]]`: what they mean, and what they are refused for.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidelong_config::{CachePeer, ClusterFile, Eviction};
-use support::refused_after;
+
+use crate::support::refused_after;
 
 #[test]
 fn a_cache_has_its_defaults_and_is_written_as_it_is_read() {

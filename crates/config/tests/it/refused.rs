@@ -1,11 +1,10 @@
 //! What a cluster file is refused for: the line, what is wrong, and what was expected.
 
-mod support;
-
 use std::fmt::Write as _;
 
 use sidelong_config::ClusterFile;
-use support::{BASE, refused, refused_after};
+
+use crate::support::{BASE, refused, refused_after};
 
 /// The base with line `line` replaced.
 fn refused_at(line: usize, with: &str) -> String {

@@ -1,0 +1,7 @@
+//! The cluster file: what its fields mean, and what is refused.
+
+mod support;
+
+mod caches;
+mod meaning;
+mod refused;
