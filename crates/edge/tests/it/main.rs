@@ -1,0 +1,3 @@
+//! What an edge decides at each request.
+
+mod allocation;
