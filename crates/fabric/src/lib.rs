@@ -10,7 +10,7 @@
 //! | [`sim`] | virtual time, with delays, losses, crashes and reordering from a seed | tests, the simulator |
 //!
 //! Each is a variant of [`Host`], of [`Key`]'s locator and of the [`Initiator`]'s links. All pass the same conformance
-//! suite (`tests/conformance.rs`).
+//! suite (`tests/it/conformance.rs`).
 //!
 //! Processes find each other's regions through a [`Directory`]: a directory of the file system on one machine, the
 //! [`control`] endpoint of the offering process between machines.

@@ -1,5 +1,4 @@
 //! A relay between tcp initiators and their target. It stalls, cuts and records connections as a network could.
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,6 @@
 //! The control endpoint over real sockets: which peers are accepted, which are refused and counted, and what happens to
 //! sessions whose other side leaves.
 
-#[path = "support/relay.rs"]
-mod relay;
-
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -13,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
-use relay::{Passing, Relay};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use sidelong_fabric::control::{Cause, ControlDirectory, Endpoint, Secret, Session};
 use sidelong_fabric::tcp::TcpHost;
@@ -21,6 +17,8 @@ use sidelong_fabric::{
     Access, Directory as _, Error, Host, Initiator, Key, Region, RegionSpec, RunDirectory,
 };
 use sidelong_layout::RegionKind;
+
+use crate::support::relay::{Passing, Relay};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const WORDS: &[u8] = b"what everybody here knows";

@@ -1,8 +1,5 @@
 //! What verbs guarantees beyond the conformance suite, on real devices: `cargo xtask vm` provides one.
 
-#[path = "support/rdma.rs"]
-mod rdma;
-
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -10,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdma::{device, secret};
 use sidelong_fabric::control::{Cause, Endpoint, Secret, Session};
 use sidelong_fabric::verbs::{Device, DeviceError, DeviceSpec, VerbsHost};
 use sidelong_fabric::{
     Access, Batch, Error, Host, Inbox, InboxSpec, Initiator, Key, LinkId, OpError, Region, RegionSpec,
 };
 use sidelong_layout::RegionKind;
+
+use crate::support::rdma::{device, secret};
 
 const ANY: &str = "127.0.0.1:0";
 /// Long enough for a busy machine; only failures wait that long.
@@ -158,7 +156,7 @@ const TARGET: &str = "SIDELONG_TEST_TARGET";
 impl Target {
     fn start(address: &str, life: u64) -> Target {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_target_of_another_test", "--nocapture", "--include-ignored"])
+            .args(["--exact", "verbs::the_target_of_another_test", "--nocapture", "--include-ignored"])
             .env(TARGET, format!("{address} {life}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sidelong_fabric::{Access, Host, Inbox, InboxSpec, Initiator, LinkId, Region, RegionSpec};
 use sidelong_layout::RegionKind;
 
-use crate::backends::Backend;
+use crate::support::backends::Backend;
 
 /// Long enough for a busy machine; only failures wait that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

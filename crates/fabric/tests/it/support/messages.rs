@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use sidelong_fabric::{Access, Batch, Inbox, InboxSpec, Initiator, LinkId, OpError};
 
-use crate::backends::Backend;
-use crate::node::{LEN, Node, PATIENCE, WORD};
+use crate::support::backends::Backend;
+use crate::support::node::{LEN, Node, PATIENCE, WORD};
 
 const INBOX: InboxSpec = InboxSpec { slots: 8, message_bytes_max: 1000 };
 
@@ -168,7 +168,7 @@ pub(crate) fn a_dropped_inbox_takes_no_more<B: Backend>(backend: &B) {
     drop(inbox);
     if B::MEMORY_OUTLIVES_ITS_PROCESS {
         assert_eq!(send(&mut initiator, link, b"2"), Ok(()), "for its owner's next life");
-        let spec = crate::node::spec("a", Access::Atomic, LEN, 2);
+        let spec = crate::support::node::spec("a", Access::Atomic, LEN, 2);
         drop(node.region);
         let (_region, mut inbox) = node.host.offer_with_inbox(&spec, &INBOX, |_| {}).unwrap();
         let messages: Vec<_> = received(&mut inbox).into_iter().map(|(bytes, _)| bytes).collect();

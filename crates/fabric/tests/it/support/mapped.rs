@@ -8,8 +8,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use sidelong_fabric::{Access, Batch, Directory, Error, Key};
 use sidelong_layout::{RegionHeader, RegionKind};
 
-use crate::backends::Backend;
-use crate::node::{LEN, Node, PATIENCE, WORD, spec};
+use crate::support::backends::Backend;
+use crate::support::node::{LEN, Node, PATIENCE, WORD, spec};
 
 /// Like the kernel's map, with a file in its place.
 pub(crate) fn memory_of_others_is_read_as_they_change_it<B: Backend>(backend: &B) {

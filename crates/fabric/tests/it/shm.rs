@@ -562,7 +562,7 @@ struct Other {
 impl Other {
     fn spawn(mut command: Command, role: &str, directory: &Path) -> Other {
         let mut child = command
-            .args(["--exact", "other_process", "--nocapture"])
+            .args(["--exact", "shm::other_process", "--nocapture"])
             .env(ROLE, format!("{role} {}", directory.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,13 +1,9 @@
 //! Scans by several readers at once, over links that break.
 
-#[path = "support/relay.rs"]
-mod relay;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use relay::{Passing, Relay};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
@@ -15,6 +11,8 @@ use sidelong_fabric::{
     RunDirectory, Scanner, Target, Took,
 };
 use sidelong_layout::{RegionKind, Time};
+
+use crate::support::relay::{Passing, Relay};
 
 const LEN: usize = 1024;
 const WORD: usize = 64;

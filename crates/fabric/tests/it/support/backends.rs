@@ -13,8 +13,8 @@ use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::verbs::{Device, VerbsHost};
 use sidelong_fabric::{Host, Initiator, Region};
 
-use crate::rdma::{device, secret, skipped};
-use crate::relay::{Passing, Relay};
+use crate::support::rdma::{device, secret, skipped};
+use crate::support::relay::{Passing, Relay};
 
 /// One backend, fresh for each property. To the backend, each node is a process of its own.
 pub(crate) trait Backend {

@@ -1,19 +1,17 @@
 //! What only the tcp backend meets: full sockets, malformed frames, stalled targets.
 
-#[path = "support/relay.rs"]
-mod relay;
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use relay::{Passing, Relay};
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
     Access, Batch, Directory as _, Error, Host, Initiator, OpError, Region, RegionSpec, RunDirectory,
 };
 use sidelong_layout::RegionKind;
+
+use crate::support::relay::{Passing, Relay};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEN: usize = 1 << 20;

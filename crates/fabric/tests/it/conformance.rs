@@ -1,31 +1,19 @@
-//! The properties that every backend guarantees, tested once for each: `cargo test --test conformance tcp::`.
+//! The properties that every backend guarantees, tested once for each: `cargo test --test it conformance::tcp::`.
 //!
 //! A new backend is one more `Backend` in support/backends.rs and one more line in `conformance!`.
-
-#[path = "support/backends.rs"]
-mod backends;
-#[path = "support/mapped.rs"]
-mod mapped;
-#[path = "support/messages.rs"]
-mod messages;
-#[path = "support/node.rs"]
-mod node;
-#[path = "support/rdma.rs"]
-mod rdma;
-#[path = "support/relay.rs"]
-mod relay;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backends::Backend;
-use mapped::*;
-use messages::*;
-use node::{LEN, Node, PATIENCE, WORD, spec};
 use sidelong_fabric::{Access, Batch, Error, Initiator, Key, OP_BYTES_MAX, OpError};
 use sidelong_layout::{HeaderError, RegionHeader, RegionKind};
+
+use crate::support::backends::Backend;
+use crate::support::mapped::*;
+use crate::support::messages::*;
+use crate::support::node::{LEN, Node, PATIENCE, WORD, spec};
 
 /// Time given to a stalled or dead target.
 const IMPATIENCE: Duration = Duration::from_millis(50);
@@ -39,7 +27,7 @@ macro_rules! conformance {
     };
     (@ $module:ident $backend:ident $($property:ident)*) => {
         mod $module {
-            use crate::backends::{Backend as _, $backend};
+            use crate::support::backends::{Backend as _, $backend};
             $(
                 #[test]
                 fn $property() {
