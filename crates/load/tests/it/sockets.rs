@@ -1,18 +1,17 @@
 //! Responders and the front ends that ask them, over loopback, with peers that misbehave.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{all_are, limits, recorder, refresh_until, region};
 use sidelong_layout::{Ack, LAYOUT_HASH, valid};
 use sidelong_load::{
     Keeper, KeeperSpec, Limits, Reading, Responder, ResponderKind, Sockets, Source as _, Status,
     find_address, monotonic_ns, publish_address,
 };
+
+use crate::support::{all_are, limits, recorder, refresh_until, region};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

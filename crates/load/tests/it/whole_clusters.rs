@@ -1,7 +1,5 @@
 //! Clusters of more nodes than are read at once, and silent nodes, over real memory and real sockets.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{all_are, limits, refresh_until};
 use sidelong_fabric::{
     Access, Directory as _, Host, Initiator, Pace, Region, RegionSpec, RunDirectory, shm::ShmHost,
     tcp::TcpHost,
@@ -17,6 +14,8 @@ use sidelong_fabric::{
 use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
+
+use crate::support::{all_are, limits, refresh_until};
 
 /// Regions of these nodes at `host`, found through the directory.
 fn offer(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {

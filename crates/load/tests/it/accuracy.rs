@@ -3,10 +3,6 @@
 //! Other programs use the machine meanwhile, so a figure of /proc is compared with two samples of the record. A counter
 //! of /proc lies between the two; a momentary figure is compared when both samples agree.
 
-mod common;
-#[path = "common/kernel.rs"]
-mod kernel;
-
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -15,8 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{all_are, limits, refresh_until};
-use kernel::{Other, keep, offer, reader, run_other, skipped};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sidelong_fabric::Region;
@@ -24,16 +18,13 @@ use sidelong_layout::{Hot, Machine, kept, valid};
 use sidelong_load::proc::machine as proc;
 use sidelong_load::{KernelRecord, KernelSpec, OneSided, Reading, Scope, Source as _, Status, monotonic_ns};
 
+use crate::support::kernel::{Other, keep, offer, reader, skipped};
+use crate::support::{all_are, limits, refresh_until};
+
 /// Longer than the intervals of survey and beat.
 const SETTLE: Duration = Duration::from_millis(25);
 /// Most samples, at that interval, of what takes a busy machine a while.
 const LOOKS_MAX: u32 = 100;
-
-/// Not a test: a process in another network namespace or control group.
-#[test]
-fn kernel_process() {
-    run_other();
-}
 
 struct Kept {
     reader: OneSided,
@@ -274,7 +265,8 @@ fn no_beginning_or_end_of_a_connection_is_missed() {
         format!("ip link set lo up && echo {mask:x} > /sys/class/net/lo/queues/rx-0/rps_cpus && exec \"$@\"");
     let mut within = Command::new("ip");
     within.args(["netns", "exec", &wire.namespace, "sh", "-c", &spread, "sh"]);
-    within.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]).env(WITHIN, "1");
+    let here = format!("accuracy::{test}");
+    within.arg(std::env::current_exe().unwrap()).args(["--exact", &here, "--nocapture"]).env(WITHIN, "1");
     assert!(within.status().unwrap().success());
 }
 

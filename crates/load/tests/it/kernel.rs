@@ -1,15 +1,9 @@
 //! Records that the running kernel keeps: they stay fresh without help for as long as their owner lives. Tests that
 //! this kernel does not permit are skipped, with a message.
 
-mod common;
-#[path = "common/kernel.rs"]
-mod kernel;
-
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{all_are, limits, refresh_until};
-use kernel::{Other, keep, offer, reader, run_other, skipped};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use sidelong_fabric::Region;
 use sidelong_layout::{
@@ -22,11 +16,8 @@ use sidelong_load::{
 };
 use sidelong_state::Record;
 
-/// Not a test: the process that others stop and kill.
-#[test]
-fn kernel_process() {
-    run_other();
-}
+use crate::support::kernel::{Other, keep, offer, reader, skipped};
+use crate::support::{all_are, limits, refresh_until};
 
 #[test]
 fn the_kernel_keeps_a_record_that_moves() {
@@ -161,8 +152,9 @@ fn who_keeps_the_record_may_change_with_each_life() {
         let [fresh] = refresh_until(&mut reader, all_are(Status::Fresh));
         assert_eq!((fresh.hot.unwrap().generation, reader.is_kept_by_kernel(0)), (life as u32, Some(true)));
         drop(owner);
-        let region = common::region(directory.path(), "n0", life + 1);
-        let keeper = Keeper::start(region, Some(common::recorder()), || None, KeeperSpec::default()).unwrap();
+        let region = crate::support::region(directory.path(), "n0", life + 1);
+        let keeper =
+            Keeper::start(region, Some(crate::support::recorder()), || None, KeeperSpec::default()).unwrap();
         let [fresh] = refresh_until(&mut reader, |[now]: &[Reading; 1]| {
             now.fresh().is_some_and(|hot| u64::from(hot.generation) == life + 1)
         });

@@ -1,17 +1,16 @@
 //! A hundred million reads of records that are being written: no torn or stale record is accepted. Reads without
 //! validation do accept some, which shows that there was something to reject.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use common::{all_are, limits, refresh_until, region};
 use sidelong_fabric::{Access, Batch, Directory as _, Initiator, Pace, Region, RunDirectory};
 use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
+
+use crate::support::{all_are, limits, refresh_until, region};
 
 const NODES: usize = 64;
 const READS: u64 = 100_000_000;

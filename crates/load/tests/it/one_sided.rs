@@ -1,14 +1,11 @@
 //! Keepers and one-sided readers over real shared memory, with processes that die.
 
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{all_are, limits, recorder, refresh_until, region};
 use sidelong_fabric::{
     Access, Directory as _, Host, Initiator, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost,
 };
@@ -17,6 +14,8 @@ use sidelong_load::{
     Error, Keeper, KeeperSpec, Limits, OneSided, Reading, Source as _, Status, monotonic_ns,
 };
 use sidelong_state::Publisher;
+
+use crate::support::{all_are, limits, recorder, refresh_until, region};
 
 fn reader(directory: &std::path::Path, nodes: &[&str], limits: Limits) -> OneSided {
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
@@ -104,7 +103,7 @@ fn node_process() {
 fn a_killed_node_goes_stale_and_its_successor_is_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "node_process", "--nocapture"])
+        .args(["--exact", "one_sided::node_process", "--nocapture"])
         .env("SIDELONG_LOAD_TEST_NODE", directory.path())
         .stdout(Stdio::piped())
         .spawn()

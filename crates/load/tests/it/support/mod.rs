@@ -1,5 +1,6 @@
 //! Shared by the tests: a run directory with load regions, and waits that do not depend on speed.
-#![allow(dead_code, reason = "each test program uses some of it")]
+
+pub(crate) mod kernel;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

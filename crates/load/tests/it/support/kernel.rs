@@ -1,5 +1,4 @@
 //! Shared by the tests of kernel-kept records: keeping one here or in another process, and reading it.
-#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -92,7 +91,7 @@ impl Other {
         };
         // With one test thread the harness does not wake after a minute to say that the test still runs.
         let mut child = command
-            .args(["--exact", "kernel_process", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "support::kernel::kernel_process", "--nocapture", "--test-threads=1"])
             .env(ROLE, format!("{incarnation} {} {group}", directory.display()))
             .stdout(Stdio::piped())
             .spawn()
@@ -135,8 +134,9 @@ impl Drop for Other {
     }
 }
 
-/// What the other process does; each test program has a `kernel_process` that calls it.
-pub(crate) fn run_other() {
+/// Not a test: what the other process does.
+#[test]
+fn kernel_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let mut parts = role.splitn(3, ' ');
     let mut part = || parts.next().unwrap();
