@@ -9,9 +9,11 @@ use crate::repo::Repo;
 
 const LOCK: &str = "Cargo.lock";
 
-/// Names such as proptest gives to its regressions, beside src/ and beside a test.
-const REGRESSIONS: &[&str] =
-    &["crates/policy/proptest-regressions/balance.txt", "crates/policy/tests/bursts.proptest-regressions"];
+/// Names such as proptest gives to its regressions, beside src/ and beside the tests.
+const REGRESSIONS: &[&str] = &[
+    "crates/policy/proptest-regressions/balance.txt",
+    "crates/policy/tests/proptest-regressions/bursts.txt",
+];
 
 /// They are in git, and no pattern keeps them out.
 pub(super) fn look(repo: &Repo) -> Found {

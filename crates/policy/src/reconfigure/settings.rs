@@ -40,7 +40,7 @@ impl Default for ReconfigureSettings {
     /// Balaji et al. give no values of T and S. Vaidyanathan et al. (2006, 5.2.3) find that finer is better down to a
     /// millisecond: so S = 1 ms, and T of two scans, so that a single outlier moves nothing. High means queueing, low
     /// half of that. A margin of a quarter over 50 ms is ours: it keeps two busy sites with random arrivals from
-    /// trading nodes (tests/bursts.rs).
+    /// trading nodes (tests/it/bursts.rs).
     fn default() -> Self {
         ReconfigureSettings {
             history: Duration::from_millis(2),

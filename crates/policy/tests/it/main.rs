@@ -1,0 +1,5 @@
+//! Properties of whole policies.
+
+mod bursts;
+mod overload;
+mod reconfigure_invariants;
