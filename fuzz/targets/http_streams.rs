@@ -4,7 +4,7 @@
 #![no_main]
 
 mod strict;
-#[path = "../../crates/proxy/tests/support/mod.rs"]
+#[path = "../../crates/proxy/tests/it/support/mod.rs"]
 mod support;
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -1,11 +1,9 @@
 //! How threads share the connections of clients.
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use support::{Fixed, start};
+use crate::support::{Fixed, start};
 
 const THREADS: u8 = 3;
 const CONNECTIONS: usize = 60;

@@ -1,0 +1,5 @@
+//! The data path over sockets.
+
+mod support;
+
+mod threads;
