@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use crate::check::Rule;
+use crate::simulated::check::Rule;
 
 /// Lines of history that a failure shows.
 const TAIL_LINES: usize = 60;

@@ -12,7 +12,7 @@
 //! keeps a floor against deaths, and comes back there. (Coming back elsewhere is a move without a lock: the budget of the
 //! site that it served promises it until the next repair, two leases later.) A board comes back as configured.
 //!
-//! `SIDELONG_SEED=N cargo test -p sidelong-reconfig --test simulated -- --nocapture` replays one history and tells all
+//! `SIDELONG_SEED=N cargo test -p sidelong-reconfig --test it simulated -- --nocapture` replays one history and tells all
 //! of it.
 
 mod check;
@@ -20,17 +20,15 @@ mod cluster;
 mod edge;
 mod links;
 mod lots;
-#[path = "../support/plan.rs"]
-mod plan;
 mod report;
 mod run;
 
 use sidelong_reconfig::Protocol;
 use sidelong_state::STEPS;
 
-use crate::check::Rule;
-use crate::report::Summary;
-use crate::run::run;
+use crate::simulated::check::Rule;
+use crate::simulated::report::Summary;
+use crate::simulated::run::run;
 
 /// Names the only seed to run.
 const REPLAY: &str = "SIDELONG_SEED";
@@ -54,7 +52,7 @@ impl Drop for Replay {
         if std::thread::panicking() {
             let Replay(seed) = self;
             eprintln!(
-                "replay: {REPLAY}={seed} cargo test -p sidelong-reconfig --test simulated -- --nocapture"
+                "replay: {REPLAY}={seed} cargo test -p sidelong-reconfig --test it simulated -- --nocapture"
             );
         }
     }

@@ -1,16 +1,13 @@
 //! Dual update counters (Balaji et al. 2004, 3.1.2) as movers keep them: another owner's reconfiguration is news once,
 //! to a mover that has not scanned since.
 
-#[path = "support/plan.rs"]
-mod plan;
-
 use std::collections::BTreeMap;
 
 use sidelong_layout::{Budget, EdgeId, NodeId, NodeState, Ownership, SiteId};
 use sidelong_reconfig::{How, Mover, Protocol, Scan, SiteWords};
 use sidelong_state::{Outcome, Pool, Reply, Step, Time, Timing, Word};
 
-use plan::plan;
+use crate::support::plan::plan;
 
 const NODES: usize = 4;
 const SITE: SiteId = SiteId::new(0);

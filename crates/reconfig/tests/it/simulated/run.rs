@@ -11,11 +11,11 @@ use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{Ended, How, Protocol};
 use sidelong_state::Outcome;
 
-use crate::check::{Rule, Tenure, check, moved_under_free_lock};
-use crate::cluster::{Cluster, EDGES, LEASE, Machine, NODES, Truth, sites};
-use crate::edge::{Life, Next, Order, Setting};
-use crate::lots::Lots;
-use crate::report::{Log, Summary, Violation};
+use crate::simulated::check::{Rule, Tenure, check, moved_under_free_lock};
+use crate::simulated::cluster::{Cluster, EDGES, LEASE, Machine, NODES, Truth, sites};
+use crate::simulated::edge::{Life, Next, Order, Setting};
+use crate::simulated::lots::Lots;
+use crate::simulated::report::{Log, Summary, Violation};
 
 /// How often an edge is let go on while there are faults.
 const STORM_STEPS: usize = 3_000;

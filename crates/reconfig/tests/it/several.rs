@@ -1,15 +1,13 @@
 //! Several moves of one mover at a time.
 
-#[path = "support/plan.rs"]
-mod plan;
-
 use std::sync::Arc;
 
-use plan::plan;
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, NodeId, SiteId};
 use sidelong_reconfig::{BoardInit, How, Links, Mover, Protocol, board_map, offer_board, offer_words};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
+
+use crate::support::plan::plan;
 
 const NODES: usize = 4;
 const SITES: usize = 3;

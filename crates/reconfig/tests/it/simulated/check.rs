@@ -3,7 +3,7 @@
 use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
 use sidelong_reconfig::Protocol;
 
-use crate::cluster::{FLOORS, Truth, nodes, sites};
+use crate::simulated::cluster::{FLOORS, Truth, nodes, sites};
 
 /// What was broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

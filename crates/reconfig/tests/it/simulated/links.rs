@@ -9,10 +9,10 @@ use sidelong_layout::{
 };
 use sidelong_reconfig::{Links, Mover, Protocol, board_region, words_region};
 
-use crate::cluster::{
+use crate::simulated::cluster::{
     Cluster, EDGES, LEASE, MAP, Machine, NODES, Truth, node_names, nodes, pool, sites, timing,
 };
-use crate::lots::Lots;
+use crate::simulated::lots::Lots;
 
 const MILLI: Duration = Duration::from_millis(1);
 const N0: NodeId = NodeId::new(0);

@@ -15,9 +15,11 @@ use sidelong_layout::{EdgeId, NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{Ended, Links, Mover, Protocol, offer_front};
 
-use crate::cluster::{EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing};
-use crate::lots::Lots;
-use crate::plan::plan;
+use crate::simulated::cluster::{
+    EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing,
+};
+use crate::simulated::lots::Lots;
+use crate::support::plan::plan;
 
 /// Time between two looks.
 const REST: std::ops::Range<Duration> = Duration::from_millis(1)..Duration::from_millis(10);

@@ -15,7 +15,7 @@ use sidelong_layout::{
 use sidelong_reconfig::{BoardInit, board_map, board_region, load_region, offer_board, offer_words};
 use sidelong_state::{NodeAgent, Pool, Timing};
 
-use crate::lots::Lots;
+use crate::simulated::lots::Lots;
 
 pub(crate) const SITES: usize = 3;
 pub(crate) const NODES: usize = 8;

@@ -4,13 +4,12 @@
 //!
 //! `cargo test -p sidelong-reconfig -- --ignored` goes on for a hundred rounds; SIDELONG_SEED=N replays one of them.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
 use sidelong_layout::SiteId;
 use sidelong_state::STEPS;
-use support::{Child, Cluster, LEASE, Task, child_main};
+
+use crate::support::{Child, Cluster, LEASE, Task, child_main};
 
 /// The steps of a mover if nothing goes wrong.
 const MOVE_STEPS: &[&str] = &[
@@ -118,7 +117,7 @@ fn kill_and_mend(cluster: &mut Cluster, step: &str, repair_step: Option<&str>) {
     }
     let freed = freed.unwrap_or_default();
     assert!(freed <= 3 * LEASE, "after {step} and {repair_step:?} the lock was free after {freed:?}");
-    for site in (0..support::SITES).map(SiteId::new) {
+    for site in (0..crate::support::SITES).map(SiteId::new) {
         assert!(cluster.lock_is_free(site), "after {step} and {repair_step:?}: the lock of {site:?} is held");
     }
 }

@@ -1,6 +1,6 @@
 //! A cluster's words in real shared memory, with nodes that acknowledge; and processes that move and die.
 
-mod plan;
+pub(crate) mod plan;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -211,7 +211,7 @@ impl Child {
             }
         };
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["kill::child", "--exact", "--nocapture", "--test-threads=1"])
             .env(TASK, task)
             .env(STEP, step)
             .env(DIRECTORY, cluster.directory.path())

@@ -1,0 +1,12 @@
+//! Moves over real and simulated memory.
+
+mod support;
+
+mod counters;
+mod fronts;
+mod kernel;
+mod kill;
+mod looking;
+mod repairs;
+mod several;
+mod simulated;
