@@ -2,7 +2,7 @@
 //!
 //! Every protocol here is a state machine that does nothing by itself. [`Move::step`] is given the time and the result
 //! of its last operation. It returns the next [`Op`] to post, a time to wait for, or its outcome. The driver that posts
-//! to real memory, the simulated network and the model checker (tests/model) step the same machines. So this crate does
+//! to real memory, the simulated network and the model checker (tests/it/model) step the same machines. So this crate does
 //! no I/O, asks no clock, draws no random numbers, and allocates only what the pool's size bounds.
 //!
 //! ```
@@ -70,7 +70,7 @@
 //!   swaps the budget. A mover reads the node's word *before* it reserves. So a reservation made before the budget was
 //!   read expects a node word that is gone by the time of the swap: it is dead, and may be forgotten. A reservation made
 //!   later changed the budget, and the swap fails. (If the node were read after reserving, a reservation could outlive
-//!   its reconcile: `tests/model` keeps that as a control that must fail.)
+//!   its reconcile: `tests/it/model` keeps that as a control that must fail.)
 //! * A crash or a lost completion at any step leaves a budget too low, never too high.
 //!
 //! Recovery rests on a second rule, also checked: **while a site's lock is free, no node drains towards the site, and
@@ -107,7 +107,7 @@
 //!
 //! So "all fronts have seen the draining generation, and all counts are 0" stays true until the node lands. A front that is
 //! known to be gone has no requests. One that hangs keeps the node from moving, and costs no site its floor: the move is
-//! rolled back. `tests/model` has both rules as controls that must fail, and what was done before: a node that acknowledges
+//! rolled back. `tests/it/model` has both rules as controls that must fail, and what was done before: a node that acknowledges
 //! when it is idle.
 //!
 //! Where a site's requests are cut ([`Drain::Cut`]), fronts end them themselves once the node has drained for as long as a drain
@@ -119,7 +119,7 @@
 //! cluster becomes legal: locks are free, each node serves a site or is free, each budget is exact and has the floor of
 //! the cluster file. It takes two leases, after which an observer takes over a lock or repairs under a free one, and
 //! for each site one repair, whose longest wait is that for nodes that drain to the site. Until then a site may be below
-//! its floor. `tests/model` begins from all such contents, and corrupts any word at any moment of a move.
+//! its floor. `tests/it/model` begins from all such contents, and corrupts any word at any moment of a move.
 #![forbid(unsafe_code)]
 
 mod agent;

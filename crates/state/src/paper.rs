@@ -4,7 +4,7 @@
 //! The internal lock of the receiver by compare-and-swap, the dual update counters, the node's word swapped straight
 //! from one site to the other, and a fetch-and-add on the counter of every other edge. Nothing more: no lease, so a
 //! holder that dies stops its site's reconfiguration for ever; no budget, so two receivers can strip one donor below
-//! its floor; no draining; no fencing of late operations. `tests/model` shows each.
+//! its floor; no draining; no fencing of late operations. `tests/it/model` shows each.
 
 use sidelong_layout::{EdgeId, Lock, NodeState, Ownership, SITES_MAX, SiteId};
 

@@ -2,8 +2,8 @@
 //! worlds (stateright), `stabilise` those that begin with words that no mover wrote or in which a word is corrupted, `walk`
 //! single ones of a larger world, from seeds.
 //!
-//! `cargo test -p sidelong-state --test model -- --nocapture` prints the number of states of each check. What is ignored
-//! is for CI, in release: `cargo test --release -p sidelong-state --test model -- --ignored --nocapture`.
+//! `cargo test -p sidelong-state --test it model -- --nocapture` prints the number of states of each check. What is ignored
+//! is for CI, in release: `cargo test --release -p sidelong-state --test it model -- --ignored --nocapture`.
 
 mod check;
 mod edge;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use sidelong_layout::SiteId;
 use sidelong_state::{Goal, Plan, STEPS};
 
-use crate::memory::LATE;
-use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
+use crate::model::memory::LATE;
+use crate::model::world::{Action, Protocol, Setup, Weakness, World, plan};
 
 const SITES: usize = 3;
 const NODES: usize = 8;
@@ -42,7 +42,7 @@ impl Drop for Replay {
         if std::thread::panicking() {
             let Replay(seed) = self;
             eprintln!(
-                "replay: SIDELONG_SEED={seed} cargo test -p sidelong-state --test model walks -- --nocapture"
+                "replay: SIDELONG_SEED={seed} cargo test -p sidelong-state --test it walks -- --nocapture"
             );
         }
     }

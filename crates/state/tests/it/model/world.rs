@@ -5,9 +5,9 @@
 use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, Lock, Ownership, SiteId};
 use sidelong_state::{Goal, Outcome, Plan, Pool, Reply, Time, Timing, Word};
 
-use crate::edge::{Edge, Ended, Machine};
-use crate::front::{Deed, Front};
-use crate::memory::{Flight, Memory, drained_node};
+use crate::model::edge::{Edge, Ended, Machine};
+use crate::model::front::{Deed, Front};
+use crate::model::memory::{Flight, Memory, drained_node};
 
 /// A lease is renewed at 2, used until 5, stolen after 12; a node may drain for 3, which is not a multiple of the poll.
 const LEASE_NS: u64 = 6;

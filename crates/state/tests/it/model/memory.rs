@@ -5,8 +5,8 @@ use sidelong_layout::{
 };
 use sidelong_state::{NodeAgent, Op, Reply, Word};
 
-use crate::front::{Deed, Front};
-use crate::world::{Protocol, Setup, Weakness};
+use crate::model::front::{Deed, Front};
+use crate::model::world::{Protocol, Setup, Weakness};
 
 /// The one rule that a node out of reach of a repair may break.
 pub(crate) const LATE: &str = "an operation took effect after its lock was freed";

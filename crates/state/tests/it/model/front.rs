@@ -2,7 +2,7 @@
 
 use sidelong_layout::{FrontWord, Ownership, SiteId};
 
-use crate::world::Weakness;
+use crate::model::world::Weakness;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Front {

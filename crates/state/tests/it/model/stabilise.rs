@@ -9,8 +9,8 @@ use sidelong_layout::{Ack, Budget, EdgeId, Lock, NODES_MAX, NodeId, NodeState, O
 use sidelong_state::Word;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::check::{all, now, setup};
-use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
+use crate::model::check::{all, now, setup};
+use crate::model::world::{Action, Protocol, Setup, Weakness, World, plan};
 
 const LEGAL_IN_THE_END: &str = "in the end all words are legal";
 const IN_TIME: &str = "the words are legal in time";

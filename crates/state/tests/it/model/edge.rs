@@ -5,8 +5,8 @@ use sidelong_state::{
     Goal, Holder, Memo, Move, Op, Outcome, PaperMove, PaperOutcome, Plan, Reply, Step, Time, UpdateCounter,
 };
 
-use crate::memory::{Flight, Memory};
-use crate::world::{Protocol, Setup, timing};
+use crate::model::memory::{Flight, Memory};
+use crate::model::world::{Protocol, Setup, timing};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are large")]

@@ -7,7 +7,7 @@ use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
 use sidelong_state::{Goal, Plan, STEPS};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
+use crate::model::world::{Action, Protocol, Setup, Weakness, World, plan};
 
 const FLOORS: &str = "no site falls below its floor";
 const BUDGETS: &str = "a budget promises no node that it has not";

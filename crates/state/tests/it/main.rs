@@ -1,0 +1,3 @@
+//! The protocols over every order of their operations.
+
+mod model;
