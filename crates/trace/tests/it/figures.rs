@@ -34,7 +34,7 @@ fn the_worldcup_sample() {
 /// The excerpt's lines are in order of completion: some step back in time.
 #[test]
 fn a_common_log_of_a_blog() {
-    let summary = summary_of(include_bytes!("../testdata/airis_blog_2016.first500.clf"));
+    let summary = summary_of(include_bytes!("../../testdata/airis_blog_2016.first500.clf"));
     assert_eq!((summary.requests, summary.bytes), (500, 11_193_489));
     assert_eq!((summary.objects, summary.clients), (250, 97));
     assert_eq!((summary.first_s, summary.span_s, summary.rate_peak), (1_455_944_445, 6_439, 14));

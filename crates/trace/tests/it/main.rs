@@ -1,0 +1,4 @@
+//! Readers and converters of traces.
+
+mod figures;
+mod shared;
