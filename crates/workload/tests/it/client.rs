@@ -1,14 +1,11 @@
 //! The load generator over real sockets. Times are only compared with each other.
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{TestOrigin, eventually};
 use http::{HeaderValue, Method, Uri};
 use sidelong_workload::client::{
     Arrivals, ClientConfig, ClientError, ClientSummary, Cue, Errors, Gaps, Generator, Interval, Load, Run,
@@ -17,6 +14,8 @@ use sidelong_workload::client::{
 use sidelong_workload::origin::{OriginConfig, ServiceTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+
+use crate::support::{TestOrigin, eventually};
 
 /// Answers of an edge that rejects a request, and of other servers that cannot serve one.
 const REFUSED: &[u8] =
@@ -254,7 +253,7 @@ async fn failures_are_told_apart() {
     let full = OriginConfig { queue_depth_max: 0, ..slow.clone() };
     let (slow, full) = (TestOrigin::start(slow).await, TestOrigin::start(full).await);
     let plain = TestOrigin::start(OriginConfig::default()).await;
-    let _held = common::send(full.address, "GET", "/o/x/1", b"").await;
+    let _held = crate::support::send(full.address, "GET", "/o/x/1", b"").await;
     eventually("its only worker is held", || full.gauges.in_service() == 1).await;
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for (edge, path, expected) in [
@@ -268,7 +267,7 @@ async fn failures_are_told_apart() {
         (plain.address, "/none", Errors { status_4xx: 3, ..Errors::default() }),
         (full.address, "/o/x/1", Errors { unavailable: 3, ..Errors::default() }),
     ] {
-        let timeout = if expected.timeout > 0 { Duration::from_millis(50) } else { common::PATIENCE };
+        let timeout = if expected.timeout > 0 { Duration::from_millis(50) } else { crate::support::PATIENCE };
         let config = ClientConfig {
             requests_max: Some(3),
             timeout,

@@ -1,15 +1,14 @@
 //! The origin over real sockets. Times are only compared with each other.
 
-mod common;
-
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use common::{PATIENCE, TestOrigin, eventually, fetch, receive, send};
 use sidelong_workload::client::{ClientConfig, Generator, Load, Shot};
 use sidelong_workload::origin::{OriginConfig, OriginError, OriginGauges, ServiceTime, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{PATIENCE, TestOrigin, eventually, fetch, receive, send};
 
 /// Longer than any test: a request that holds its worker until the origin is cut.
 const FOREVER: ServiceTime = ServiceTime::Fixed(Duration::from_secs(3600));

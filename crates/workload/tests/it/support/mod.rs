@@ -1,5 +1,5 @@
-//! Shared by the tests of both halves: origins on loopback, and hand-written requests.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+//! Shared by the tests: origins on loopback, and hand-written requests.
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
