@@ -55,6 +55,7 @@ fn an_unknown_word_lists_the_known_ones() {
 fn broken_toml_and_wrong_types_name_their_line() {
     let cases = [
         ("[load]\nperiod_ms =\n", "cluster.toml:11: "),
+        ("[load]\nscheme = auto\n", "cluster.toml:11: "),
         (
             "[load]\nperiod_ms = \"fast\"\n",
             "cluster.toml:11: load.period_ms: invalid type: string \"fast\", expected f64",
