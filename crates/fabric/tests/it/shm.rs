@@ -472,7 +472,7 @@ fn a_region_whose_socket_is_removed_or_replaced_is_lost() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let socket = directory.path().join("r.socket");
     for replace in [false, true] {
-        let memory = File::from(memfd_create("theirs", MemfdFlags::CLOEXEC).unwrap());
+        let memory = File::from(memfd_create("ours", MemfdFlags::CLOEXEC).unwrap());
         memory.set_len(LEN as u64).unwrap();
         let owner = host.offer_mapped(&spec("r", Access::ReadOnly, 1), &memory).unwrap();
         assert!(!owner.is_lost());

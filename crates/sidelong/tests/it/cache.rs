@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use sidelong_config::{CachePeer, Eviction};
 
 use crate::support::memcached::{self, Client};
-use crate::support::{Cluster, Done, Running, eventually, run, skipped};
+use crate::support::{Cluster, Done, Running, eventually, may_open, run, skipped};
 
 /// A cache at a port of its own.
 struct Cache {
@@ -239,12 +239,8 @@ fn without_descriptors_clients_wait_for_their_turn() {
 #[test]
 fn ten_thousand_clients_with_half_a_command_take_little() {
     const CLIENTS: usize = 10_000;
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let needed = CLIENTS as u64 + 1000;
-    if setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).is_err() {
-        return skipped(&format!(
-            "{CLIENTS} clients: a process may have {maximum:?} descriptors (ulimit -Hn)"
-        ));
+    if !may_open(CLIENTS as u64 + 1000) {
+        return;
     }
     let cache = Cache::start(&["-c", "10010"]);
     let memory = || cache.memory("RssAnon:");

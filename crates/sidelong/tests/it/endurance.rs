@@ -8,10 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{NodeEntry, Service};
 
-use crate::support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, skipped, try_get};
+use crate::support::{Client, Cluster, PATIENCE, Running, eventually, get, may_open, metrics, try_get};
 
 /// Requests before memory is looked at for the first time, and in all.
 const WARM: u64 = 1_000_000;
@@ -46,21 +45,6 @@ fn resident_bytes(edge: &Running) -> u64 {
 
 fn descriptors(edge: &Running) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", edge.pid().as_raw_nonzero())).unwrap().count()
-}
-
-/// Raises the limit on descriptors of this process and those that it starts, or says why not. An edge takes clients for half of its
-/// own.
-fn may_hold(connections: usize) -> bool {
-    let wanted = Some(2 * connections as u64 + 100);
-    let limit = getrlimit(Resource::Nofile);
-    let raised = |current, maximum| setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok();
-    let is_enough = limit.maximum.is_none_or(|most| Some(most) >= wanted);
-    // Only root may go beyond the highest allowed.
-    if is_enough && raised(limit.maximum, limit.maximum) || raised(wanted, wanted) {
-        return true;
-    }
-    skipped(&format!("endurance: {wanted:?} descriptors are needed, and {:?} allowed", limit.maximum));
-    false
 }
 
 /// Sends requests, several at a time, until `left` of all clients are.
@@ -151,7 +135,8 @@ fn cost_of(count: usize, let_go: bool, begin: impl Fn(&mut Client)) -> u64 {
 #[test]
 #[ignore = "thousands of connections; `cargo xtask ci endurance` runs it"]
 fn clients_that_do_little_cost_little_and_are_let_go() {
-    if !may_hold(MANY) {
+    // An edge takes clients for half of its own.
+    if !may_open(2 * MANY as u64 + 100) {
         return;
     }
     let idle = cost_of(MANY, false, |client| {

@@ -3,27 +3,22 @@
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 
 use crate::support::{Client, Cluster, Running, eventually, try_get};
 
 /// The edge of a cluster, with `socket` as its third descriptor. A shell knows the process ID that systemd would tell it.
 fn edge(cluster: &Cluster, socket: &TcpListener) -> Running {
-    // Whatever this process starts from now on has it, too: such a test is alone in its file.
-    fcntl_setfd(socket, FdFlags::empty()).unwrap();
-    let script = format!("exec 3<&{}; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\"", socket.as_raw_fd());
+    let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_sidelong"), "edge", "edge1", "--config"]);
-    Running::start_command({
-        command.arg(cluster.config());
-        command
-    })
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sidelong"), "edge", "edge1", "--config"]);
+    command.arg(cluster.config());
+    Running::start_with(command, OwnedFd::from(socket.try_clone().unwrap()))
 }
 
 #[test]

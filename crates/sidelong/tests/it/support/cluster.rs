@@ -282,7 +282,7 @@ impl Part {
 /// A loopback address, and the listener that claims it. Processes start searching at different addresses.
 fn claim() -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id() << 5;
+    let first = std::process::id() << 10;
     let mut tries = (0..1024).map(|_| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(first));
     let listener = tries.find_map(|number| {
         // Each number has another address: what a test leaves behind must not be met by the next. Not 127.0.0.0/16, which

@@ -20,8 +20,11 @@ pub mod thousand;
 pub mod words;
 
 use std::io::Write as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use cluster::{Cluster, Part};
 pub use http::{Client, Reply, get, metrics, read_head, try_get, websocket_accept};
@@ -66,6 +69,21 @@ impl Drop for SetOnDrop<'_> {
 /// Prints on standard error why something could not be tested here, past the test harness.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+/// Lets this process, and those that it starts, have as many descriptors as the system allows; says so if that is less than `count`.
+/// All tests are one process, so the limit is never lowered.
+pub fn may_open(count: u64) -> bool {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock();
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Only root may go beyond the highest allowed.
+    let limit = maximum.map(|most| most.max(count));
+    let may = setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok();
+    if !may {
+        skipped(&format!("{count} descriptors: a process may have {maximum:?} (ulimit -Hn)"));
+    }
+    may
 }
 
 /// Whether this machine has an RDMA device. If not, that is said.

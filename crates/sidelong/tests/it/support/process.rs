@@ -32,12 +32,17 @@ impl Running {
     }
 
     /// Any command. Its output goes to files, so that it never waits for a reader.
-    pub fn start_command(mut command: Command) -> Self {
+    pub fn start_command(command: Command) -> Self {
+        Self::start_with(command, Stdio::null())
+    }
+
+    /// Any command, with its standard input.
+    pub fn start_with(mut command: Command, input: impl Into<Stdio>) -> Self {
         let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let child = command
             .env_remove("SIDELONG_LOG")
             .env_remove("SIDELONG_LOG_FORMAT")
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(out.try_clone().unwrap())
             .stderr(err.try_clone().unwrap())
             .spawn()

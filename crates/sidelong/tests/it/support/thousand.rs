@@ -6,7 +6,6 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::Configuration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
@@ -16,7 +15,7 @@ use sidelong_reconfig::{load_region, offer_words};
 use sidelong_state::Publisher;
 
 use super::words::{read_word, write_word};
-use super::{Cluster, Running, STALE_MAX, eventually, try_get};
+use super::{Cluster, Running, STALE_MAX, eventually, may_open, try_get};
 
 pub const NODES: usize = 1_000;
 
@@ -29,11 +28,12 @@ pub fn two_sites() -> Cluster {
     cluster
 }
 
-/// One nginx that answers at all nodes' addresses, and keeps connections. Each of these is an open file, as are the regions of
-/// [`Agents`]: from here on the test and what it starts may have as many as the system allows.
+/// Open files of a test with all nodes, and of nginx, by a wide margin: a connection is one, as are the regions of [`Agents`].
+const OPEN: u64 = 4_096;
+
+/// One nginx that answers at all nodes' addresses, and keeps connections.
 pub fn servers(cluster: &Cluster) -> Running {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    assert!(may_open(OPEN), "a thousand nodes need {OPEN} descriptors");
     let directory = cluster.path("servers");
     std::fs::create_dir(&directory).unwrap();
     let mut listens = String::new();
