@@ -174,14 +174,14 @@ fn long_tests(run: &mut Run, package: &str) -> Result<(), Failure> {
 
 fn model_all(run: &mut Run) -> Result<(), Failure> {
     let large = ["--", "--ignored", "check::large", "stabilise::some_contents"];
-    let mut tests = run.cargo(&["test", "-p", "sidelong-state", "--test", "model", "--release", "--locked"]);
+    let mut tests = run.cargo(&["test", "-p", "sidelong-state", "--test", "it", "--release", "--locked"]);
     tests.args(large).env("SIDELONG_MODEL", "all");
     run.must_test(tests)
 }
 
 /// Each time from another seed, unless one is given.
 fn hostile(run: &mut Run) -> Result<(), Failure> {
-    let mut tests = of_the_program(run, "hostile");
+    let mut tests = of_the_program(run, "hostile::");
     tests.env("SIDELONG_ROUNDS", "100");
     if std::env::var_os(SEED).is_none() {
         tests.env(SEED, std::process::id().to_string());
@@ -191,20 +191,21 @@ fn hostile(run: &mut Run) -> Result<(), Failure> {
 
 /// One after the other, since each looks at what its processes hold.
 fn endurance(run: &mut Run) -> Result<(), Failure> {
-    let mut tests = of_the_program(run, "endurance");
+    let mut tests = of_the_program(run, "endurance::");
     tests.args(["--ignored", "--test-threads", "1"]);
     run.must_test(tests)
 }
 
 fn cache(run: &mut Run) -> Result<(), Failure> {
-    let mut tests = of_the_program(run, "cache_histories");
+    let mut tests = of_the_program(run, "cache_histories::");
     tests.args(["--ignored"]);
     run.must_test(tests)
 }
 
 /// Tests of the program as users build it, which print what they find.
 fn of_the_program(run: &Run, tests: &str) -> Command {
-    run.cargo(&["test", "-p", "sidelong", "--release", "--locked", "--test", tests, "--", "--nocapture"])
+    let it = ["test", "-p", "sidelong", "--release", "--locked", "--test", "it", tests];
+    run.cargo(&[&it[..], &["--", "--nocapture"]].concat())
 }
 
 /// Variable with the seed of a randomized test.
@@ -275,11 +276,10 @@ fn vm(run: &mut Run) -> Result<(), Failure> {
 /// The tests of a record that the kernel keeps: those that take too long elsewhere here, and all of them in the guest,
 /// whose CPUs may also be taken offline.
 fn kernel(run: &mut Run) -> Result<(), Failure> {
-    let tests =
-        ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "kernel", "--test", "accuracy"];
-    run.must_test(run.cargo(&[&tests[..], &["--", "--ignored", "--skip", "offline"]].concat()))?;
-    let mut there =
-        run.cargo(&[&tests[..], &["--", "--include-ignored", "--skip", "in_100_million"]].concat());
+    let tests = ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "it", "--"];
+    let of_kernel = [&tests[..], &["kernel::", "accuracy::"]].concat();
+    run.must_test(run.cargo(&[&of_kernel[..], &["--ignored", "--skip", "offline"]].concat()))?;
+    let mut there = run.cargo(&[&of_kernel[..], &["--include-ignored", "--skip", "in_100_million"]].concat());
     there.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
     run.must_test(there)
 }
@@ -293,14 +293,15 @@ fn guest_runner(run: &Run) -> String {
 
 /// The tests that need a device.
 fn verbs(run: &mut Run) -> Result<(), Failure> {
-    for (package, tests, filter) in [
-        ("sidelong-fabric", "conformance", "verbs::"),
-        ("sidelong-fabric", "verbs", ""),
-        ("sidelong", "machines", "over_verbs::"),
-        ("sidelong", "caches", "over_verbs::"),
-        ("sidelong", "cache_histories", "over_verbs"),
+    for (package, tests) in [
+        ("sidelong-fabric", &["conformance::verbs::"][..]),
+        ("sidelong-fabric", &["verbs::", "--skip", "conformance::"]),
+        ("sidelong", &["machines::over_verbs::"]),
+        ("sidelong", &["caches::over_verbs::"]),
+        ("sidelong", &["cache_histories::over_verbs"]),
     ] {
-        let mut tests = run.cargo(&["test", "-p", package, "--locked", "--test", tests, "--", filter]);
+        let arguments = ["test", "-p", package, "--locked", "--test", "it", "--"];
+        let mut tests = run.cargo(&[&arguments[..], tests].concat());
         // One after the other: two emulated CPUs are soon busy.
         tests.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
         run.must_test(tests)?;
