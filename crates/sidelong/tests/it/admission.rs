@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
 
-use crate::support::{Client, Cluster, STALE_MAX, SetOnDrop, eventually, get, metrics, run, try_get};
+use crate::support::{Client, Cluster, STALE_MAX, SetOnDrop, eventually, get, metrics, try_get};
 
 /// Clients that send requests all the time, each on its own connection: many more than can be served in time.
 const CLIENTS: usize = 30;
@@ -71,11 +71,6 @@ fn while_asked(cluster: &Cluster, host: &str, clients: usize, work: impl FnOnce(
     })
 }
 
-/// A figure of the edge.
-fn figure(cluster: &Cluster, name: &str) -> Option<f64> {
-    metrics(cluster.admin(0)).get(&format!("sidelong_edge_{name}")).copied()
-}
-
 #[test]
 fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does() {
     let cluster = cluster(&["alpha", "beta"]);
@@ -83,17 +78,15 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
     let mut delays = Vec::new();
     let statuses = while_overloaded(&cluster, || {
         let rejected = r#"rejected_total{site="alpha",why="over-target"}"#;
-        eventually("some are rejected", || figure(&cluster, rejected) > Some(200.0));
+        eventually("some are rejected", || cluster.figure(0, rejected) > Some(200.0));
         for _ in 0..50 {
             let reply = get(cluster.edge(0), "beta.test", "/o/1/100");
             assert_eq!(reply.status, 200, "beta is not affected: {reply:?}");
-            delays.extend(figure(&cluster, r#"queue_delay_seconds{site="alpha"}"#));
+            delays.extend(cluster.figure(0, r#"queue_delay_seconds{site="alpha"}"#));
         }
     });
     assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200, 503], "{statuses:?}");
-    let config = cluster.config();
-    let status =
-        |more: &[&str]| run([&["status", "--config", config.to_str().unwrap()], more].concat()).succeeded();
+    let status = |more: &[&str]| cluster.run(&[&["status"], more].concat()).succeeded();
     let text = status(&[]);
     assert!(text.starts_with("test: 1 of 1 edges answer"), "{text}");
     let row = text.lines().find(|line| line.starts_with("alpha")).unwrap();
@@ -101,9 +94,7 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
     let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
     assert_eq!(told["sites"][0]["rejected"].as_u64(), Some(statuses[&503] as u64), "{told}");
     assert_eq!(told["sites"][1]["admitted_ratio"].as_f64(), Some(1.0), "{told}");
-    let top = |more: &[&str]| {
-        run([&["top", "--once", "--config", config.to_str().unwrap()], more].concat()).succeeded()
-    };
+    let top = |more: &[&str]| cluster.run(&[&["top", "--once"], more].concat()).succeeded();
     let told: serde_json::Value = serde_json::from_str(&top(&["--json"])).unwrap();
     assert_eq!(told["sites"][0]["rejected_total"].as_u64(), Some(statuses[&503] as u64), "{told}");
     assert!(top(&[]).lines().any(|line| line.starts_with("site ") && line.contains("admitted")));
@@ -119,8 +110,10 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
     assert!(sum("sidelong_edge_admitted_total{site=\"alpha\"") >= statuses[&200] as f64);
     assert_eq!(told["sidelong_edge_closed_at_accept_total"], 0.0, "beta would have them");
     assert_eq!(told[r#"sidelong_edge_admitted_ratio{site="beta"}"#], 1.0);
-    eventually("all are admitted again", || figure(&cluster, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
-    assert_eq!(figure(&cluster, r#"target_met{site="alpha"}"#), Some(1.0));
+    eventually("all are admitted again", || {
+        cluster.figure(0, r#"admitted_ratio{site="alpha"}"#) == Some(1.0)
+    });
+    assert_eq!(cluster.figure(0, r#"target_met{site="alpha"}"#), Some(1.0));
 }
 
 /// Runs `work` while eight clients send requests for alpha, six of which wait at its one node, for 60 ms, and others
@@ -139,7 +132,7 @@ fn beside_beta(
     cluster.file.load.stale = STALE_MAX;
     alpha(&mut cluster.file.sites[0]);
     let _up = cluster.serving(&["--json"]);
-    let count = |name: &str| figure(&cluster, name).unwrap_or(0.0);
+    let count = |name: &str| cluster.figure(0, name).unwrap_or(0.0);
     let rejected = || count(r#"rejected_total{site="alpha",why="over-target"}"#);
     let moved = |from: &str, to: &str| {
         let counted = |reason| count(&format!(r#"moves_total{{from="{from}",to="{to}",reason="{reason}"}}"#));
@@ -238,7 +231,7 @@ fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
         let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
         (1..=HEEDING).for_each(|host| _ = scope.spawn(move || heed(host)));
         eventually("the flood is known for one", || {
-            figure(&cluster, r#"rejected_total{site="alpha",why="greedy"}"#) > Some(1000.0)
+            cluster.figure(0, r#"rejected_total{site="alpha",why="greedy"}"#) > Some(1000.0)
         });
         // Over seconds, because there is always a moment at which the flood is rejected. If the machine has no time for
         // the node, that is not the edge's fault: it may take more than the first seconds.
@@ -327,13 +320,13 @@ fn where_every_site_is_overloaded_connections_are_closed_as_they_come() {
             match try_get(cluster.edge(0), "alpha.test", "/o/1/100") {
                 Ok(reply) => *answers.entry(reply.status).or_default() += 1,
                 // A close, or a reset if the request was already there.
-                Err(_) => return figure(&cluster, "closed_at_accept_total") >= Some(1.0),
+                Err(_) => return cluster.figure(0, "closed_at_accept_total") >= Some(1.0),
             }
             false
         });
     });
     assert!(statuses[&200] > 0, "and established connections stay: {statuses:?}");
-    assert_eq!(figure(&cluster, r#"refused_total{reason="too-many"}"#), Some(0.0));
+    assert_eq!(cluster.figure(0, r#"refused_total{reason="too-many"}"#), Some(0.0));
 }
 
 #[test]
@@ -342,7 +335,7 @@ fn without_a_target_nobody_is_turned_away() {
     cluster.file.sites[0].queue_max = None;
     let _up = cluster.serving(&["--json"]);
     let statuses = while_overloaded(&cluster, || std::thread::sleep(Duration::from_secs(1)));
-    let top = run(["top", "--once", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    let top = cluster.run(&["top", "--once"]).succeeded();
     assert!(!top.contains("admitted"), "{top}");
     assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200], "{statuses:?}");
     assert!(metrics(cluster.admin(0)).keys().all(|name| !name.contains("admitted")), "nor is it told");
@@ -388,9 +381,9 @@ fn by_the_papers_rule_nobody_is_let_in_while_all_nodes_are_overloaded_and_all_wh
     let admin = cluster.admin(0);
     eventually("the edge tells", || try_get(admin, "any", "/metrics").is_ok());
     eventually("everybody is shown out", || {
-        figure(&cluster, r#"admitted_ratio{site="alpha"}"#) == Some(0.0) && ask().is_err()
+        cluster.figure(0, r#"admitted_ratio{site="alpha"}"#) == Some(0.0) && ask().is_err()
     });
-    assert!(figure(&cluster, "closed_at_accept_total") >= Some(1.0));
+    assert!(cluster.figure(0, "closed_at_accept_total") >= Some(1.0));
     node.kill();
     eventually("its record is too old to decide from", || ask().is_ok_and(|reply| reply.status == 200));
     let admitted = metrics(admin).into_iter().filter(|(name, _)| name.contains("admitted_total"));
@@ -442,7 +435,7 @@ fn what_the_load_asks_for_is_answered_fails_or_is_turned_away() {
 #[test]
 fn a_cluster_that_does_not_run_has_no_status() {
     let cluster = cluster(&["alpha"]);
-    let line = run(["status", "--config", cluster.config().to_str().unwrap()]).refused();
+    let line = cluster.run(&["status"]).refused();
     assert!(line.contains("no edge of ") && line.contains("edge1 does not answer at 127."), "{line}");
 }
 

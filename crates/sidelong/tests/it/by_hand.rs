@@ -8,9 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::{Configuration, Protocol};
 
-use crate::support::{
-    Client, Cluster, Done, PATIENCE, Running, eventually, get, metrics, run, until_it_succeeds,
-};
+use crate::support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, until_it_succeeds};
 
 /// Nodes of a cluster in which nothing moves by itself: n1 to n3 at alpha, n4 at beta.
 fn quiet() -> Cluster {
@@ -21,13 +19,9 @@ fn quiet() -> Cluster {
     cluster
 }
 
-fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
-    run([words, &["--config", cluster.config().to_str().unwrap()]].concat())
-}
-
 /// A node's state and site, as `top` sees them.
 fn node(cluster: &Cluster, name: &str) -> (String, String) {
-    let report = run(["top", "--once", "--json", "--config", cluster.config().to_str().unwrap()]).json();
+    let report = cluster.run(&["top", "--once", "--json"]).json();
     let nodes = report["nodes"].as_array().unwrap();
     let node = nodes.iter().find(|node| node["name"] == name).unwrap();
     let text = |key: &str| node[key].as_str().unwrap_or_default().to_owned();
@@ -52,7 +46,7 @@ fn is(state: &str, site: &str) -> (String, String) {
 }
 
 fn history(cluster: &Cluster) -> Vec<Value> {
-    let listed = by_hand(cluster, &["history", "--json"]).json();
+    let listed = cluster.run(&["history", "--json"]).json();
     listed.as_array().unwrap().clone()
 }
 
@@ -75,30 +69,30 @@ fn a_node_is_drained_and_resumed() {
     let cluster = quiet();
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
-    let said = by_hand(&cluster, &["drain", "n2"]).succeeded();
+    let said = cluster.run(&["drain", "n2"]).succeeded();
     assert_eq!(said, "n2 is held; `sidelong resume n2` gives it back to alpha\n");
     assert_eq!(node(&cluster, "n2"), is("held", "alpha"));
     assert!(!answering(&cluster, "alpha").contains(&"n2".to_owned()));
-    assert_eq!(by_hand(&cluster, &["drain", "n2"]).succeeded(), "n2 is held already\n");
+    assert_eq!(cluster.run(&["drain", "n2"]).succeeded(), "n2 is held already\n");
 
     let by = me();
-    let shown = by_hand(&cluster, &["status"]).succeeded();
+    let shown = cluster.run(&["status"]).succeeded();
     assert!(shown.contains(&format!("n2 is held by {by} since 20")), "{shown}");
-    let status = by_hand(&cluster, &["status", "--json"]).json();
+    let status = cluster.run(&["status", "--json"]).json();
     assert_eq!(
         (&status["nodes"][1]["state"], &status["nodes"][1]["by"]),
         (&"held".into(), &by.as_str().into())
     );
     let state = r#"sidelong_edge_node_state{node="n2",state="held"}"#;
     assert_eq!(metrics(cluster.admin(0)).get(state), Some(&1.0));
-    let table = by_hand(&cluster, &["top", "--once"]).succeeded();
+    let table = cluster.run(&["top", "--once"]).succeeded();
     assert!(table.contains("held (alpha)"), "{table}");
 
-    assert_eq!(by_hand(&cluster, &["resume", "n2"]).succeeded(), "n2 serves alpha\n");
+    assert_eq!(cluster.run(&["resume", "n2"]).succeeded(), "n2 serves alpha\n");
     assert_eq!(node(&cluster, "n2"), is("serving", "alpha"));
     eventually("it answers again", || answering(&cluster, "alpha").contains(&"n2".to_owned()));
-    assert_eq!(by_hand(&cluster, &["resume", "n2"]).succeeded(), "n2 is at alpha, and not held\n");
-    let shown = by_hand(&cluster, &["status"]).succeeded();
+    assert_eq!(cluster.run(&["resume", "n2"]).succeeded(), "n2 is at alpha, and not held\n");
+    let shown = cluster.run(&["status"]).succeeded();
     assert!(!shown.contains("held"), "{shown}");
 
     let done = history(&cluster);
@@ -107,7 +101,7 @@ fn a_node_is_drained_and_resumed() {
     };
     let told: Vec<_> = done.iter().map(told).collect();
     assert_eq!(told, [["n2", "held", "alpha", &by], ["n2", "resumed", "alpha", &by]]);
-    let plain = by_hand(&cluster, &["history"]).succeeded();
+    let plain = cluster.run(&["history"]).succeeded();
     assert!(
         plain.contains("  n2 alpha -> held in ") && plain.contains("  n2 resumed at alpha in "),
         "{plain}"
@@ -120,20 +114,20 @@ fn a_node_is_moved_and_stays() {
     let cluster = quiet();
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
-    let said = by_hand(&cluster, &["move", "n1", "beta"]).succeeded();
+    let said = cluster.run(&["move", "n1", "beta"]).succeeded();
     assert_eq!(said, "n1 serves beta, pinned there until `sidelong resume n1`\n");
     assert_eq!(node(&cluster, "n1"), is("pinned", "beta"));
     eventually("it answers for beta", || answering(&cluster, "beta").contains(&"n1".to_owned()));
-    assert_eq!(by_hand(&cluster, &["move", "n1", "beta"]).succeeded(), "n1 is pinned at beta already\n");
-    by_hand(&cluster, &["resume", "n1"]).succeeded();
+    assert_eq!(cluster.run(&["move", "n1", "beta"]).succeeded(), "n1 is pinned at beta already\n");
+    cluster.run(&["resume", "n1"]).succeeded();
     assert_eq!(node(&cluster, "n1"), is("serving", "beta"));
     // A held node may be moved, too, and one be pinned where it is.
-    by_hand(&cluster, &["drain", "n1"]).succeeded();
-    by_hand(&cluster, &["move", "n1", "alpha"]).succeeded();
+    cluster.run(&["drain", "n1"]).succeeded();
+    cluster.run(&["move", "n1", "alpha"]).succeeded();
     assert_eq!(node(&cluster, "n1"), is("pinned", "alpha"));
-    let said = by_hand(&cluster, &["move", "n3", "alpha"]).succeeded();
+    let said = cluster.run(&["move", "n3", "alpha"]).succeeded();
     assert_eq!(said, "n3 is pinned at alpha until `sidelong resume n3`\n");
-    by_hand(&cluster, &["-q", "drain", "n3"]).succeeded();
+    cluster.run(&["-q", "drain", "n3"]).succeeded();
     assert_eq!(node(&cluster, "n3"), is("held", "alpha"));
     up.end().succeeded();
 }
@@ -143,11 +137,9 @@ fn a_node_is_moved_and_stays() {
 fn no_edge_moves_a_node_that_a_person_keeps() {
     let cluster = Cluster::demo().with_load(256, None).with_service(Duration::from_millis(1));
     let up = cluster.serving(&["--plain"]);
-    let config = cluster.config();
-    let config = config.to_str().unwrap();
     // The load may have moved the node: where it goes to does not matter.
-    until_it_succeeds(|| run(["move", "n1", "alpha", "--config", config]));
-    until_it_succeeds(|| run(["drain", "n8", "--force", "--config", config]));
+    until_it_succeeds(|| cluster.run(&["move", "n1", "alpha"]));
+    until_it_succeeds(|| cluster.run(&["drain", "n8", "--force"]));
     let moves = || {
         metrics(cluster.admin(0))
             .into_iter()
@@ -167,12 +159,12 @@ fn a_floor_is_broken_by_force_alone_and_filled_up_by_the_edges() {
     let cluster = quiet();
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
-    let refused = by_hand(&cluster, &["drain", "n4"]).refused();
+    let refused = cluster.run(&["drain", "n4"]).refused();
     assert_eq!(refused, "beta is at its floor of 1 and cannot spare n4; --force takes it nevertheless");
-    let refused = by_hand(&cluster, &["move", "n4", "alpha"]).refused();
+    let refused = cluster.run(&["move", "n4", "alpha"]).refused();
     assert!(refused.contains("beta is at its floor of 1"), "{refused}");
     assert_eq!(node(&cluster, "n4"), is("serving", "beta"));
-    let said = by_hand(&cluster, &["drain", "n4", "--force"]).succeeded();
+    let said = cluster.run(&["drain", "n4", "--force"]).succeeded();
     assert!(said.starts_with("n4 is held; "), "{said}");
     assert_eq!(node(&cluster, "n4"), is("held", "beta"));
     eventually("beta gets another node", || get(cluster.edge(0), "beta.test", "/o/1/1").status == 200);
@@ -185,10 +177,10 @@ fn force_says_which_floor_it_breaks() {
     cluster.file.reconfig.configuration = Configuration::Rigid;
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
-    let said = by_hand(&cluster, &["drain", "n4", "--force"]).succeeded();
+    let said = cluster.run(&["drain", "n4", "--force"]).succeeded();
     assert!(said.ends_with("; beta has 0 nodes, below its floor of 1\n"), "{said}");
     assert_eq!(history(&cluster)[0]["why"], "beta has 0 nodes, below its floor of 1");
-    by_hand(&cluster, &["resume", "n4"]).succeeded();
+    cluster.run(&["resume", "n4"]).succeeded();
     eventually("beta answers", || get(cluster.edge(0), "beta.test", "/o/1/1").status == 200);
     up.end().succeeded();
 }
@@ -199,12 +191,12 @@ fn a_person_moves_what_runs_whatever_became_of_the_file() {
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
     cluster.file.nodes.iter_mut().for_each(|node| node.name += "-new");
-    by_hand(&cluster, &["move", "n2", "beta"]).succeeded();
+    cluster.run(&["move", "n2", "beta"]).succeeded();
     assert_eq!(node(&cluster, "n2"), is("pinned", "beta"));
     assert_eq!(history(&cluster).last().unwrap()["node"], "n2");
     // Another cluster that is to have the same directory does not run.
     cluster.file.cluster.name = "other".into();
-    let refused = by_hand(&cluster, &["move", "n2", "alpha"]).refused();
+    let refused = cluster.run(&["move", "n2", "alpha"]).refused();
     assert!(refused.contains("no node \"n2\"; it has n1-new, "), "{refused}");
     up.end().succeeded();
 }
@@ -221,7 +213,7 @@ fn with_open_request(bytes: usize) -> (Cluster, Running, Client) {
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
     for idle in ["n2", "n3"] {
-        by_hand(&cluster, &["move", idle, "beta"]).succeeded();
+        cluster.run(&["move", idle, "beta"]).succeeded();
     }
     eventually("n1 alone answers", || answering(&cluster, "alpha") == ["n1"]);
     let mut client = Client::connect(cluster.edge(0));
@@ -230,19 +222,18 @@ fn with_open_request(bytes: usize) -> (Cluster, Running, Client) {
         .unwrap();
     let in_flight = r#"sidelong_edge_node_in_flight{node="n1"}"#;
     eventually("the request is at n1", || metrics(cluster.admin(0)).get(in_flight) == Some(&1.0));
-    by_hand(&cluster, &["move", "n2", "alpha"]).succeeded();
+    cluster.run(&["move", "n2", "alpha"]).succeeded();
     (cluster, up, client)
 }
 
 #[test]
 fn a_node_with_requests_stays_unless_one_waits_for_them() {
     let (cluster, up, mut client) = with_open_request(1);
-    let refused = by_hand(&cluster, &["drain", "n1"]).refused();
+    let refused = cluster.run(&["drain", "n1"]).refused();
     assert!(refused.contains("requests of alpha at n1 had not ended after 3s"), "{refused}");
     assert!(refused.ends_with("edge1 has 1 request there; --wait waits for them"), "{refused}");
     assert_eq!(node(&cluster, "n1"), is("serving", "alpha"));
-    let config = cluster.config();
-    let mut drain = Running::start(["drain", "n1", "--wait", "--config", config.to_str().unwrap()]);
+    let mut drain = cluster.start(&["drain", "n1", "--wait"]);
     becomes(&cluster, "n1", "draining", "alpha");
     assert!(drain.is_running());
     client.send("x").unwrap();
@@ -262,10 +253,9 @@ fn a_drain_that_is_interrupted_leaves_the_node_at_its_site() {
             client.send("x").unwrap();
         }
     });
-    let config = cluster.config();
     // Not SIGINT: a shell has what it runs in the background ignore that, tests included.
     for signal in [Signal::TERM, Signal::KILL] {
-        let drain = Running::start(["drain", "n1", "--wait", "--config", config.to_str().unwrap()]);
+        let drain = cluster.start(&["drain", "n1", "--wait"]);
         becomes(&cluster, "n1", "draining", "alpha");
         drain.signal(signal);
         drain.finish();
@@ -281,7 +271,7 @@ fn a_drain_that_is_interrupted_leaves_the_node_at_its_site() {
 fn what_cannot_be_done_is_said_in_one_line() {
     let mut cluster = quiet();
     let refused = |cluster: &Cluster, words: &[&str], expected: &str| {
-        let line = by_hand(cluster, words).refused();
+        let line = cluster.run(words).refused();
         assert!(line.contains(expected), "{line}");
     };
     refused(&cluster, &["drain", "n9"], "no node \"n9\"; it has n1, n2, n3, n4");

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::support::caches::Caches;
 use crate::support::eventually;
-use crate::support::histories::{Event, Op, Verdict, judge};
+use crate::support::histories::{Event, Op, Verdict, judge, seed};
 use crate::support::memcached::Client;
 
 /// Clients at a time.
@@ -37,11 +37,6 @@ impl Random {
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ z >> 31) % bound
     }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("SIDELONG_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| std::process::id().into())
 }
 
 /// What happened, by key.

@@ -18,7 +18,7 @@ use sidelong_fabric::{Access, Directory, Initiator, RegionSpec};
 use sidelong_layout::{CacheMap, RegionKind, Time};
 use sidelong_policy::cache::store::Eviction;
 
-use crate::support::histories::{Event, Op, Verdict, judge};
+use crate::support::histories::{Event, Op, Verdict, judge, seed};
 
 const CACHES: usize = 3;
 const MEMORY_BYTES: usize = 8 << 20;
@@ -300,11 +300,6 @@ fn run(seed: u64, plan: Plan) -> Arc<Cluster> {
     let cluster = Cluster::start(seed, plan);
     (0..COMMANDS).for_each(|_| cluster.step());
     cluster
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("SIDELONG_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| std::process::id().into())
 }
 
 fn are_linearizable(plan: Plan) {

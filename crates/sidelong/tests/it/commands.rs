@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 use sidelong_config::{Ready, Workload, WorkloadKind};
 
-use crate::support::{Cluster, Done, Running, eventually, metrics, run, skipped, try_get};
+use crate::support::{Cluster, Running, eventually, metrics, skipped, try_get};
 
 /// Three nodes, n1 and n2 at alpha and n3 at beta, with an nginx each that answers with the site's name. Site's commands start and
 /// stop it. Where a file `stop-SITE` is in the directory, entering the site fails; where `slow-SITE` is, it waits until that is gone.
@@ -100,20 +100,16 @@ impl Sites {
         up
     }
 
-    fn by_hand(&self, words: &[&str]) -> Done {
-        run([words, &["--config", self.cluster.config().to_str().unwrap()]].concat())
-    }
-
     /// `sidelong move`, which goes on.
     fn moving(&self, node: &str, site: &str) -> Running {
-        Running::start(["move", node, site, "--config", self.cluster.config().to_str().unwrap()])
+        self.cluster.start(&["move", node, site])
     }
 
     /// Waits until a node is in a state and has or goes to a site, as `top` sees it.
     fn is(&self, name: &str, state: &str, site: &str) {
         let mut seen = String::new();
         eventually(&format!("{name} is {state} at {site}"), || {
-            let report = self.by_hand(&["top", "--once", "--json"]);
+            let report = self.cluster.run(&["top", "--once", "--json"]);
             let report: Value = serde_json::from_str(&report.out).unwrap();
             let nodes = report["nodes"].as_array().unwrap();
             let node = nodes.iter().find(|node| node["name"] == name).unwrap();
@@ -143,7 +139,7 @@ impl Sites {
     }
 
     fn history(&self) -> Vec<Value> {
-        self.by_hand(&["history", "--json"]).json().as_array().unwrap().clone()
+        self.cluster.run(&["history", "--json"]).json().as_array().unwrap().clone()
     }
 }
 
@@ -204,10 +200,10 @@ fn a_node_changes_what_it_runs_and_no_request_finds_the_wrong_site() {
         // Whatever fails here, the clients end.
         let end = OnDrop(|| stop.store(true, Ordering::Relaxed));
         for _ in 0..5 {
-            let said = sites.by_hand(&["move", "n1", "beta"]).succeeded();
+            let said = sites.cluster.run(&["move", "n1", "beta"]).succeeded();
             assert_eq!(said, "n1 serves beta, pinned there until `sidelong resume n1`\n");
             sites.answers(0, "beta");
-            sites.by_hand(&["move", "n1", "alpha"]).succeeded();
+            sites.cluster.run(&["move", "n1", "alpha"]).succeeded();
             sites.answers(0, "alpha");
         }
         drop(end);
@@ -230,8 +226,8 @@ fn a_node_changes_what_it_runs_and_no_request_finds_the_wrong_site() {
     assert_eq!(counted[r#"sidelong_node_changes_total{end="changed"}"#], 11.0, "{counted:?}");
 
     // A drain runs nothing, and a resumed node enters its site again.
-    sites.by_hand(&["drain", "n1"]).succeeded();
-    sites.by_hand(&["resume", "n1"]).succeeded();
+    sites.cluster.run(&["drain", "n1"]).succeeded();
+    sites.cluster.run(&["resume", "n1"]).succeeded();
     assert_eq!(sites.steps("n1")[22..], ["enters alpha from alpha"]);
     sites.is("n1", "serving", "alpha");
     up.end().succeeded();
@@ -289,7 +285,7 @@ fn a_node_that_cannot_enter_a_site_goes_back_and_stays_there() {
     let Some(sites) = Sites::new() else { return };
     let up = sites.up();
     let stop = sites.mark("stop-beta");
-    let said = sites.by_hand(&["move", "n1", "beta"]).refused();
+    let said = sites.cluster.run(&["move", "n1", "beta"]).refused();
     let expected = "n1 could not change to beta: on_enter ended with status 3; it serves alpha again, pinned there. \
                     The log of `sidelong node n1` says more";
     assert!(said.contains(expected), "{said}");
@@ -306,7 +302,7 @@ fn a_node_that_cannot_enter_a_site_goes_back_and_stays_there() {
     );
     let log = std::fs::read_to_string(sites.cluster.run_dir().join("n1.log")).unwrap();
     assert!(log.contains("ended with status 3: no beta here"), "{log}");
-    let shown = sites.by_hand(&["status"]).succeeded();
+    let shown = sites.cluster.run(&["status"]).succeeded();
     assert!(shown.contains("n1 is pinned at alpha by "), "{shown}");
     assert!(
         shown.contains(", because on_enter ended with status 3; `sidelong resume n1` ends it"),
@@ -318,14 +314,14 @@ fn a_node_that_cannot_enter_a_site_goes_back_and_stays_there() {
         (&last["how"], &last["fault"]),
         (&"not-changed".into(), &"on_enter ended with status 3".into())
     );
-    let plain = sites.by_hand(&["history"]).succeeded();
+    let plain = sites.cluster.run(&["history"]).succeeded();
     assert!(plain.contains("n1 alpha -> beta, not moved (on_enter ended with status 3) in "), "{plain}");
     let counted = metrics(sites.cluster.node_admin(0));
     assert_eq!(counted[r#"sidelong_node_changes_total{end="undone"}"#], 1.0);
 
-    sites.by_hand(&["resume", "n1"]).succeeded();
+    sites.cluster.run(&["resume", "n1"]).succeeded();
     std::fs::remove_file(stop).unwrap();
-    sites.by_hand(&["move", "n1", "beta"]).succeeded();
+    sites.cluster.run(&["move", "n1", "beta"]).succeeded();
     sites.answers(0, "beta");
     up.end().succeeded();
 }
@@ -335,20 +331,20 @@ fn a_node_on_which_neither_site_runs_is_held_until_a_person_resumes_it() {
     let Some(sites) = Sites::new() else { return };
     let up = sites.up();
     let stops = [sites.mark("stop-alpha"), sites.mark("stop-beta")];
-    let said = sites.by_hand(&["move", "n1", "beta"]).refused();
+    let said = sites.cluster.run(&["move", "n1", "beta"]).refused();
     assert!(said.contains("on_enter ended with status 3; it is held"), "{said}");
     sites.is("n1", "held", "alpha");
     for _ in 0..20 {
         assert_eq!(crate::support::get(sites.cluster.edge(0), "alpha.test", "/").body, "alpha");
     }
     // Its site still does not run there.
-    let said = sites.by_hand(&["resume", "n1"]).refused();
+    let said = sites.cluster.run(&["resume", "n1"]).refused();
     assert!(
         said.contains("n1 could not change to alpha: on_enter ended with status 3; it is held"),
         "{said}"
     );
     stops.into_iter().for_each(|stop| std::fs::remove_file(stop).unwrap());
-    sites.by_hand(&["resume", "n1"]).succeeded();
+    sites.cluster.run(&["resume", "n1"]).succeeded();
     sites.is("n1", "serving", "alpha");
     sites.answers(0, "alpha");
     up.end().succeeded();
@@ -360,7 +356,7 @@ fn a_command_that_hangs_is_ended_with_all_that_it_started() {
     sites.cluster.file.reconfig.command_max = Duration::from_millis(1500);
     let up = sites.up();
     sites.mark("slow-beta");
-    let said = sites.by_hand(&["move", "n1", "beta"]).refused();
+    let said = sites.cluster.run(&["move", "n1", "beta"]).refused();
     assert!(said.contains("on_enter took too long"), "{said}");
     let at = sites.cluster.path("enter");
     let at = at.to_str().unwrap();
@@ -430,7 +426,7 @@ fn a_node_that_says_nothing_is_held() {
     assert!(said.contains("its commands did not end in time; it is held"), "{said}");
     sites.is("n1", "held", "alpha");
     agent.signal(Signal::CONT);
-    sites.by_hand(&["resume", "n1"]).succeeded();
+    sites.cluster.run(&["resume", "n1"]).succeeded();
     sites.is("n1", "serving", "alpha");
     up.end().succeeded();
 }

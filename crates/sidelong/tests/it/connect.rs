@@ -17,7 +17,7 @@ use crate::support::httpd::readable;
 use crate::support::servers::{Load, gunicorn, last_request, sites_at_once};
 use crate::support::thousand::{Agents, NODES, servers, two_sites};
 use crate::support::{
-    Cluster, Done, PATIENCE, Running, eventually, run, skipped, stop_whole, try_get, until_it_succeeds,
+    Cluster, PATIENCE, Running, eventually, skipped, stop_whole, try_get, until_it_succeeds,
 };
 
 /// Ports of the sites' addresses, at which nothing listens.
@@ -142,17 +142,13 @@ impl Led {
         Some(led)
     }
 
-    fn by_hand(&self, words: &[&str]) -> Done {
-        by_hand(&self.cluster, words)
-    }
-
     fn moves(&self, node: &str, site: &str) {
-        until_it_succeeds(|| self.by_hand(&["move", node, site]));
+        until_it_succeeds(|| self.cluster.run(&["move", node, site]));
     }
 
     /// The connections of each node.
     fn connections(&self) -> Vec<u64> {
-        counted(&until_it_succeeds(|| self.by_hand(&["front", "check", "front1"])))
+        counted(&until_it_succeeds(|| self.cluster.run(&["front", "check", "front1"])))
     }
 
     fn await_connections(&self, expected: [u64; 3]) {
@@ -173,7 +169,7 @@ fn front(cluster: &Cluster) -> Option<Running> {
     let mut front = cluster.part("front", "front1");
     let mut is_up = false;
     eventually("the front runs or is refused", || {
-        is_up = by_hand(cluster, &["front", "check", "front1"]).code == Some(0);
+        is_up = cluster.run(&["front", "check", "front1"]).code == Some(0);
         is_up || !front.is_running()
     });
     if is_up {
@@ -187,10 +183,6 @@ fn front(cluster: &Cluster) -> Option<Running> {
 fn counted(said: &str) -> Vec<u64> {
     let counts = said.lines().filter_map(|line| line.strip_suffix(" connections")?.rsplit(' ').next());
     counts.map(|count| count.parse().unwrap()).collect()
-}
-
-fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
-    run([words, &["--config", cluster.config().to_str().unwrap()]].concat())
 }
 
 /// A connection, and the name of the node that it leads to.
@@ -309,7 +301,7 @@ fn gunicorns(cluster: &Cluster) -> Option<Vec<Running>> {
 #[test]
 fn connections_go_to_the_sites_nodes_and_are_counted_until_they_end() {
     let Some(led) = Led::echoing(|_| ()) else { return };
-    let said = led.by_hand(&["front", "config", "front1"]).succeeded();
+    let said = led.cluster.run(&["front", "config", "front1"]).succeeded();
     assert_eq!(said, format!("{} site alpha\n{} site beta\n", led.cluster.at(ALPHA), led.cluster.at(BETA)));
     led.await_connections([0; 3]);
 
@@ -446,7 +438,7 @@ fn connections_spread_over_a_thousand_nodes() {
         vec![FrontEntry { dir: Some(pins.front()), ..FrontEntry::new("front1", Proxy::Connect) }];
     let servers = servers(&cluster);
     let Some(front) = front(&cluster) else { return };
-    let check = || by_hand(&cluster, &["front", "check", "front1"]);
+    let check = || cluster.run(&["front", "check", "front1"]);
     let mut agents = Agents::offer(&cluster);
     // What each node has of as many connections to a site as there are nodes.
     let counts = |agents: &mut Agents, port: u16| {
@@ -486,7 +478,7 @@ fn a_node_moves_once_its_connections_have_ended() {
         kept.push(stream);
         name == "n2"
     });
-    assert!(led.by_hand(&["move", "n2", "alpha"]).refused().contains("had not ended"));
+    assert!(led.cluster.run(&["move", "n2", "alpha"]).refused().contains("had not ended"));
     drop(kept);
     led.moves("n2", "alpha");
     let kept: Vec<_> = (0..20).map(|_| connect(led.cluster.at(ALPHA))).collect();
@@ -533,16 +525,19 @@ fn connections_go_on_without_the_front_and_the_next_one_knows_them() {
     assert!(both(&(0..20).map(|_| connect(led.cluster.at(BETA))).collect::<Vec<_>>()), "it hangs");
     led.front.signal(Signal::KILL);
     eventually("it has ended", || !led.front.is_running());
-    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("front front1 does not run, or hangs"), "{refused}");
     let without: Vec<_> = (0..20).map(|_| connect(led.cluster.at(BETA))).collect();
     assert!(both(&without), "it is gone");
 
     led.front = led.cluster.part("front", "front1");
-    until_it_succeeds(|| led.by_hand(&["front", "check", "front1"]));
+    until_it_succeeds(|| led.cluster.run(&["front", "check", "front1"]));
     let counts = led.connections();
     assert_eq!((counts[0], counts[1] + counts[2]), (1, 20));
-    assert!(led.by_hand(&["drain", "n1"]).code == Some(2), "it has a connection of the former front's time");
+    assert!(
+        led.cluster.run(&["drain", "n1"]).code == Some(2),
+        "it has a connection of the former front's time"
+    );
     drop((kept, without));
     led.moves("n2", "alpha");
 
@@ -563,10 +558,10 @@ fn a_front_that_ends_directs_no_more_and_leaves_what_counts_to_the_next() {
     let mut left = led.pins.pinned();
     left.sort();
     assert_eq!(left, ["choice", "counts", "on_release", "on_state", "sockets"]);
-    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("not attached to") && refused.contains("on_connect4, on_connect6"), "{refused}");
     led.front = led.cluster.part("front", "front1");
-    until_it_succeeds(|| led.by_hand(&["front", "check", "front1"]));
+    until_it_succeeds(|| led.cluster.run(&["front", "check", "front1"]));
     led.await_connections([1, 0, 0]);
     drop(kept);
     led.end();
@@ -586,7 +581,7 @@ fn only_the_control_group_is_led() {
     }
     let agents = NAMES.map(|node| cluster.part("node", node));
     let Some(front) = front(&cluster) else { return };
-    let check = || by_hand(&cluster, &["front", "check", "front1"]);
+    let check = || cluster.run(&["front", "check", "front1"]);
     let client = keeping(cluster.at(ALPHA), 1, "AF_INET", Some(&group.0));
     eventually("a program in the group reaches the node", || client.out().trim() == "n1");
     let refused = TcpStream::connect(cluster.at(ALPHA)).unwrap_err();
@@ -668,7 +663,7 @@ fn what_cannot_be_led_is_refused_when_the_file_is_read() {
     let refused = |change: &dyn Fn(&mut Cluster)| {
         let mut cluster = new_cluster();
         change(&mut cluster);
-        by_hand(&cluster, &["front", "config", "front1"]).refused()
+        cluster.run(&["front", "config", "front1"]).refused()
     };
     let said = refused(&|cluster| cluster.file.sites[1].connect = None);
     assert!(

@@ -81,9 +81,6 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
         "{}",
         up.err()
     );
-    let config = cluster.config();
-    let by_hand =
-        |arguments: &[&str]| run(arguments.iter().copied().chain(["--config", config.to_str().unwrap()]));
     // Connections that stay open have no request, whichever node answered the last one, and keep none at its site.
     let mut kept: Vec<_> = (0..8).map(|_| Client::connect(cluster.edge(0))).collect();
     for client in &mut kept[..6] {
@@ -94,16 +91,15 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
     let page = || get(cluster.edge(0), "auction.test", "/").body;
     assert!(page().contains("data-interaction=\"Home\""));
     for node in ["n1", "n2"] {
-        let there = ["move", node, "auction", "--force"];
-        until_it_succeeds(|| by_hand(&there));
+        until_it_succeeds(|| cluster.run(&["move", node, "auction", "--force"]));
     }
-    until_it_succeeds(|| by_hand(&["move", "n1", "files"]));
+    until_it_succeeds(|| cluster.run(&["move", "n1", "files"]));
     drop(kept);
     assert!(page().contains("data-interaction=\"Home\""));
     assert_eq!(get(cluster.edge(0), "files.test", "/o/3/8192").body.len(), 8192);
     assert!(get(cluster.edge(0), "api.test", "/api/categories").body.contains("Antiques"));
-    by_hand(&["resume", "n1"]).succeeded();
-    by_hand(&["resume", "n2"]).succeeded();
+    cluster.run(&["resume", "n1"]).succeeded();
+    cluster.run(&["resume", "n2"]).succeeded();
     assert!(!processes_of(&cluster, "n1-server").is_empty(), "it is a gunicorn");
     std::thread::sleep(std::time::Duration::from_secs(3));
     let summary = up.end().json();
@@ -131,9 +127,8 @@ fn they_do_so_on_postgresql_too() {
     let item = seller.sign_in(1).sell("Pieces", 10, 5);
     assert_eq!(bidder.sign_in(2).bid(item, 50, &once()).unwrap().status, 200);
     // Nodes move meanwhile, whatever the load asks for.
-    let config = cluster.config();
-    until_it_succeeds(|| run(["move", "n1", "files", "--config", config.to_str().unwrap()]));
-    run(["resume", "n1", "--config", config.to_str().unwrap()]).succeeded();
+    until_it_succeeds(|| cluster.run(&["move", "n1", "files"]));
+    cluster.run(&["resume", "n1"]).succeeded();
     std::thread::sleep(std::time::Duration::from_secs(3));
     let summary = up.end().json();
     let walk = &summary["walk"];

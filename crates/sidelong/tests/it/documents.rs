@@ -13,7 +13,7 @@ use sidelong_edge::document_key;
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::fnv1a;
 
-use crate::support::{Client, Cluster, Reply, Running, Terminal, eventually, metrics, run, skipped, try_get};
+use crate::support::{Client, Cluster, Reply, Running, Terminal, eventually, metrics, skipped, try_get};
 
 /// A site of three nodes that serve one directory.
 struct Site {
@@ -142,19 +142,17 @@ fn an_edge_answers_from_a_nodes_memory_and_the_node_takes_no_part() {
 fn what_edges_answer_from_memory_is_shown() {
     let mut site = Site::start(3600, None);
     site.await_memory(0, "/page.html");
-    let config = site.cluster.config();
-    let ask =
-        |command: &[&str]| run(command.iter().copied().chain(["--config", config.to_str().unwrap()])).json();
-    let status = ask(&["status", "--json"]);
+    let status = site.cluster.run(&["status", "--json"]).json();
     let [first, second] = [0, 1].map(|edge| &status["edges"][edge]["documents"]);
     assert!(first["memory"].as_u64() > Some(0) && first["memory_bytes"].as_u64() > Some(10), "{status}");
     assert_eq!((first["server"].as_u64() > Some(0), second["memory"].as_u64()), (true, Some(0)), "{status}");
-    let top = ask(&["top", "--once", "--json"]);
+    let top = site.cluster.run(&["top", "--once", "--json"]).json();
     assert!(top["documents"]["memory_total"].as_u64() >= first["memory"].as_u64(), "{top}");
-    let plain = run(["status", "--config", config.to_str().unwrap()]).succeeded();
+    let plain = site.cluster.run(&["status"]).succeeded();
     assert!(plain.contains("from memory") && plain.contains("failed reads"), "{plain}");
     site.up.take().unwrap().end();
 
+    let config = site.cluster.config();
     let arguments = ["up", "--config", config.to_str().unwrap()];
     let Some(mut page) = Terminal::start(&arguments, 40, 118, &[]) else {
         return skipped("no pseudo-terminal");

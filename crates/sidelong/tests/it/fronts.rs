@@ -773,7 +773,7 @@ fn up_refuses_a_proxy_in_place_of_an_edge_with_settings_that_it_cannot_have() {
         skipped("up --front haproxy: no haproxy here; Debian's package haproxy has it");
         return;
     }
-    let said = run(["up", "--front", "haproxy", "--config", cluster.config().to_str().unwrap()]).refused();
+    let said = cluster.run(&["up", "--front", "haproxy"]).refused();
     assert!(said.contains("edge edge2 has settings for an edge of Sidelong alone"), "{said}");
 }
 

@@ -12,7 +12,7 @@ use sidelong_config::{Configuration, Drain, LedBy};
 
 use crate::support::proxies::{Kind, ask_haproxy, module, proxy, sent};
 use crate::support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
-use crate::support::{Cluster, Done, Running, eventually, get, run, try_get, until_it_succeeds};
+use crate::support::{Cluster, Running, eventually, get, try_get, until_it_succeeds};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -44,10 +44,6 @@ impl Led {
         Some(led)
     }
 
-    fn by_hand(&self, words: &[&str]) -> Done {
-        by_hand(&self.cluster, words)
-    }
-
     /// HAProxy's answer to a command.
     fn ask(&self, command: &str) -> String {
         ask_haproxy(&self.cluster.path("admin.sock"), command).unwrap()
@@ -67,7 +63,7 @@ impl Led {
 
     /// Moves a node, as often as it takes while its requests last longer than a move waits.
     fn moves(&self, node: &str, site: &str) {
-        until_it_succeeds(|| self.by_hand(&["move", node, site]));
+        until_it_succeeds(|| self.cluster.run(&["move", node, site]));
         self.serves(node, site);
     }
 
@@ -133,10 +129,6 @@ fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
     haproxy
 }
 
-fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
-    run([words, &["--config", cluster.config().to_str().unwrap()]].concat())
-}
-
 /// The requests that have begun at a server: of each, the host.
 fn begun(cluster: &Cluster, name: &str) -> Vec<String> {
     let log = std::fs::read_to_string(cluster.path(&format!("{name}.requests"))).unwrap_or_default();
@@ -149,15 +141,14 @@ fn weights_are_back_after_a_reload_and_after_a_crash() {
     let time = Duration::from_millis(50);
     let load = [led.load("alpha.test", time, 4), led.load("beta.test", time, 4)];
     for site in ["alpha", "beta"] {
-        let config = led.cluster.config();
-        let during = Running::start(["move", "n2", site, "--config", config.to_str().unwrap()]);
+        let during = led.cluster.start(&["move", "n2", site]);
         let old = led.reload();
         old.finish().succeeded();
         during.finish();
         led.moves("n2", site);
         led.serves("n1", "alpha");
 
-        let during = Running::start(["move", "n3", site, "--config", config.to_str().unwrap()]);
+        let during = led.cluster.start(&["move", "n3", site]);
         let new = |led: &Led| haproxy(&led.cluster, &led.module, &[]);
         led.haproxy.signal(Signal::KILL);
         eventually("it has ended", || !led.haproxy.is_running());
@@ -183,14 +174,14 @@ fn a_node_waits_for_requests_of_an_old_process(kind: Kind) {
     eventually("the request has begun", || begun(&led.cluster, "two").contains(&"beta.test".to_owned()));
     let mut old = led.reload();
     led.serves("n2", "beta");
-    let drained = led.by_hand(&["drain", "n2"]);
+    let drained = led.cluster.run(&["drain", "n2"]);
     // On a machine that is slow enough the request has ended.
     if old.is_running() {
         assert!(drained.refused().contains("requests of beta at n2 had not ended"));
     }
     drop(long);
     old.finish().succeeded();
-    until_it_succeeds(|| led.by_hand(&["drain", "n2"]));
+    until_it_succeeds(|| led.cluster.run(&["drain", "n2"]));
     led.end();
 }
 
@@ -220,13 +211,13 @@ fn what_a_person_has_taken_out_stays_there(kind: Kind) {
         (0..20).for_each(|_| assert_eq!(get(led.cluster.at(8080), host, "/0").status, 200));
         assert_eq!(begun(&led.cluster, out).len(), before, "{out} is taken out of {site}");
     }
-    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("held in HAProxy: be_alpha/n1 (DRAIN), be_beta/n2 (MAINT)"), "{refused}");
     let said = "server be_beta/n2 is held in HAProxy (MAINT)";
     eventually("the log says so", || led.front.err().matches(said).count() == 1);
     led.ask("set server be_beta/n2 state ready");
     led.ask("set server be_alpha/n1 state ready");
-    until_it_succeeds(|| led.by_hand(&["front", "check", "front1"]));
+    until_it_succeeds(|| led.cluster.run(&["front", "check", "front1"]));
     led.end();
 }
 
@@ -334,9 +325,8 @@ fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
     led.serves("n2", "beta");
     let sites = ["alpha", "beta"];
     for (cut, site) in (0..7).zip(sites.into_iter().cycle()) {
-        let config = led.cluster.config();
         most.store(cut, Ordering::Relaxed);
-        let during = Running::start(["move", "n2", site, "--config", config.to_str().unwrap()]);
+        let during = led.cluster.start(&["move", "n2", site]);
         for _ in 0..20 {
             assert!(sites.iter().all(|site| ["n1", "n2", "n3"].iter().any(|node| led.sends(site, node))));
             std::thread::sleep(Duration::from_millis(5));
@@ -356,7 +346,7 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
     let front = cluster.part("front", "front1");
     let trouble = "cannot lead HAProxy by";
     eventually("the log says so", || front.err().contains(trouble));
-    let refused = by_hand(&cluster, &["front", "check", "front1"]).refused();
+    let refused = cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("start HAProxy with the line `stats socket`"), "{refused}");
 
     // One that answers with something else.
@@ -379,9 +369,9 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
 
     // It hangs, and a node moves once it goes on.
     led.haproxy.signal(Signal::STOP);
-    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("no answer within a second"), "{refused}");
-    assert!(led.by_hand(&["drain", "n2"]).refused().contains("had not"));
+    assert!(led.cluster.run(&["drain", "n2"]).refused().contains("had not"));
     led.haproxy.signal(Signal::CONT);
     led.moves("n2", "alpha");
     assert_eq!(led.front.err().matches(trouble).count(), 1, "{}", led.front.err());
@@ -442,7 +432,8 @@ fn a_haproxy_whose_lua_does_not_ask_is_named() {
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
     cluster.file.fronts[0].by = Some(LedBy::Choose);
     eventually("check says so", || {
-        by_hand(&cluster, &["front", "check", "front1"])
+        cluster
+            .run(&["front", "check", "front1"])
             .err
             .contains("no worker of haproxy has sent a request by it")
     });
@@ -459,7 +450,7 @@ fn a_node_without_a_server_is_named() {
     let mut fourth = cluster.file.nodes[2].clone();
     (fourth.name, fourth.server, fourth.admin) = ("n4".into(), Some(cluster.at(5004).into()), None);
     cluster.file.nodes.push(fourth);
-    let refused = by_hand(&cluster, &["front", "check", "front1"]).refused();
+    let refused = cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("HAProxy has no server for n4 in be_alpha, n4 in be_beta"), "{refused}");
     drop((haproxy, servers, agents));
 }

@@ -41,7 +41,7 @@ fn every_move_is_listed_with_why_while_the_cluster_runs_and_afterwards() {
     assert!(listed(&cluster, &["--at", &at[..19]]).contains(first), "{at}");
     assert!(listed(&cluster, &["--at", &at[11..16]]).contains(first), "{at}");
     assert_eq!(listed(&cluster, &["--since", "1h"]), records);
-    let plain = run(["history", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    let plain = cluster.run(&["history"]).succeeded();
     assert_eq!(plain.lines().count(), records.len());
     assert!(plain.contains(&format!("{node} ")) && plain.contains(" ms by edge"), "{plain}");
 }

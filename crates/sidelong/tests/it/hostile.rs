@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::words::write_word;
-use crate::support::{Client, Cluster, Part, Running, eventually, run};
+use crate::support::{Client, Cluster, Part, Running, eventually};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
 const ROUNDS: u64 = 4;
@@ -157,9 +157,8 @@ impl Hostile {
             println!("  {name}");
             attack(self);
         }
-        let config = self.cluster.config();
         for command in [&["top", "--once", "--json"][..], &["status"], &["history"]] {
-            let done = run(command.iter().copied().chain(["--config", config.to_str().unwrap()]));
+            let done = self.cluster.run(command);
             assert!(matches!(done.code, Some(0 | 2)), "{command:?}: {done:?}");
         }
         self.hold();

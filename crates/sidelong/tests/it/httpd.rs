@@ -13,7 +13,7 @@ use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::{Client as Asker, Treatment, Verdict, Why, decide};
 
 use crate::support::httpd::{CIRCLE, CLOSED, Httpd, OPEN, ROTATION, Verdicts, made, readable, word};
-use crate::support::{Client, Cluster, Done, Running, eventually, get, run, try_get};
+use crate::support::{Client, Cluster, Done, Running, eventually, get, try_get};
 
 /// The library's own decision on connections from these addresses.
 fn asked(build: &Path, file: &Path, site: &str, addresses: &[SocketAddr]) -> Done {
@@ -266,6 +266,6 @@ fn a_helper_decides_by_what_waits_at_the_nodes() {
 #[test]
 fn a_helper_of_sites_without_promises_says_so() {
     let cluster = Cluster::new(&[("alpha", 1)]);
-    let line = run(["helper", "--config", cluster.config().to_str().unwrap()]).refused();
+    let line = cluster.run(&["helper"]).refused();
     assert!(line.contains("no site has response_ms_p99 or queue_ms_max"), "{line}");
 }

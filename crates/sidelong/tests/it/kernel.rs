@@ -11,7 +11,7 @@ use sidelong_config::Scheme;
 use sidelong_fabric::{Initiator, RunDirectory};
 use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
 
-use crate::support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
+use crate::support::{Cluster, Running, eventually, get, metrics, skipped, try_get};
 
 /// A node that has its machine to itself, once it serves; `None`, with a printed reason, if the kernel keeps no record.
 fn lone_node(cluster: &Cluster) -> Option<Running> {
@@ -125,8 +125,7 @@ fn everybody_reads_what_the_kernel_keeps() {
 
         let mut top = Value::Null;
         eventually("top sees the node", || {
-            let config = cluster.config();
-            top = run(["top", "--once", "--json", "--config", config.to_str().unwrap()]).json();
+            top = cluster.run(&["top", "--once", "--json"]).json();
             top["totals"]["fresh"] == 1
         });
         assert_eq!(top["scheme"].as_str(), Some(scheme.to_string().as_str()));

@@ -11,9 +11,7 @@ use h2::RecvStream;
 use h2::ext::Protocol;
 use sidelong_config::Drain;
 
-use crate::support::{
-    Cluster, Done, PATIENCE, Running, eventually, metrics, read_head, run, try_get, websocket_accept,
-};
+use crate::support::{Cluster, PATIENCE, Running, eventually, metrics, read_head, try_get, websocket_accept};
 
 /// A WebSocket's key, and what the protocol makes of it (RFC 6455, 1.3).
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -135,10 +133,6 @@ impl Lasting {
         (reply.status == 200).then_some(reply.body)
     }
 
-    fn by_hand(&self, words: &[&str]) -> Done {
-        run([words, &["--config", self.cluster.config().to_str().unwrap()]].concat())
-    }
-
     /// Requests in hand at a node's server.
     fn at(&self, node: &str) -> usize {
         let index = self.cluster.file.nodes.iter().position(|entry| entry.name == node).unwrap();
@@ -215,20 +209,19 @@ fn a_websocket_keeps_its_node_where_it_is_until_it_closes() {
     let mut socket = lasting.open();
     let node = socket.node.clone();
     socket.echoes(1, "before");
-    let why = lasting.by_hand(&["move", &node, "beta"]).refused();
+    let why = lasting.cluster.run(&["move", &node, "beta"]).refused();
     assert!(why.contains(&format!("requests of alpha at {node} had not ended after 500ms")), "{why}");
     assert!(why.ends_with(": edge1 has 1 request there"), "{why}");
     socket.echoes(1, "behind");
     assert_eq!((lasting.at(&node), lasting.cut()), (1, 0.0));
     // Nothing but the end of the WebSocket lets it go.
-    let config = lasting.cluster.config();
-    let mut held = Running::start(["drain", &node, "--wait", "--config", config.to_str().unwrap()]);
+    let mut held = lasting.cluster.start(&["drain", &node, "--wait"]);
     std::thread::sleep(Duration::from_secs(1));
     assert!(held.is_running(), "{}", held.err());
     socket.echoes(8, "the end");
     assert_eq!(rest(socket.stream), "");
     held.finish().succeeded();
-    lasting.by_hand(&["move", &node, "beta"]).succeeded();
+    lasting.cluster.run(&["move", &node, "beta"]).succeeded();
     eventually("it serves the other site", || lasting.answers("beta") == Some(node.clone()));
     let log = lasting.log();
     assert!(log.contains("\"GET /chat HTTP/1.1\" 101 "), "{log}");
@@ -240,22 +233,22 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
     let mut socket = lasting.open();
     let node = socket.node.clone();
     socket.echoes(1, "before");
-    lasting.by_hand(&["move", &node, "beta"]).succeeded();
+    lasting.cluster.run(&["move", &node, "beta"]).succeeded();
     assert_eq!(rest(socket.stream), "");
     eventually("its server's connection is closed", || lasting.at(&node) == 0);
     assert_eq!((lasting.cut(), lasting.is_up(&node)), (1.0, true));
     eventually("it serves the other site", || lasting.answers("beta") == Some(node.clone()));
-    lasting.by_hand(&["resume", &node]).succeeded();
+    lasting.cluster.run(&["resume", &node]).succeeded();
 
     // Likewise a stream, of a node that is held.
-    lasting.by_hand(&["move", &node, "alpha"]).succeeded();
+    lasting.cluster.run(&["move", &node, "alpha"]).succeeded();
     let (events, node) = lasting.ask("/events", "");
-    lasting.by_hand(&["drain", &node]).succeeded();
+    lasting.cluster.run(&["drain", &node]).succeeded();
     let events = rest(events);
     assert!(events.contains("data: tick\n") && !events.ends_with("0\r\n\r\n"), "{events}");
     eventually("its server's connection is closed", || lasting.at(&node) == 0);
     assert_eq!((lasting.cut(), lasting.is_up(&node)), (2.0, true));
-    lasting.by_hand(&["resume", &node]).succeeded();
+    lasting.cluster.run(&["resume", &node]).succeeded();
 
     // A request that may be repeated goes to another server, if its answer has not begun.
     std::thread::scope(|scope| {
@@ -268,7 +261,7 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
         // The next one answers at once.
         lasting.servers.iter().for_each(|server| server.was_slow.store(true, Ordering::SeqCst));
         let at = at.unwrap();
-        lasting.by_hand(&["drain", at]).succeeded();
+        lasting.cluster.run(&["drain", at]).succeeded();
         assert_ne!(answer.join().unwrap(), at);
     });
     assert_eq!(lasting.cut(), 3.0);
@@ -313,16 +306,15 @@ fn streams_of_an_http_2_client_are_cut_and_its_connection_stays() {
         assert_eq!(next(&mut receive).await.unwrap(), &b"\x81\x05hello"[..]);
 
         let drain = async |node: String| {
-            let config = lasting.cluster.config();
-            let words = ["drain".into(), node, "--config".into(), config.to_str().unwrap().to_owned()];
-            tokio::task::spawn_blocking(move || run(words).succeeded()).await.unwrap();
+            let drain = lasting.cluster.start(&["drain", &node]);
+            tokio::task::spawn_blocking(move || drain.finish().succeeded()).await.unwrap();
         };
         drain(node.clone()).await;
         while next(&mut events).await.is_some() {}
         if node != other {
             send.send_data(frame(1, "still").into(), false).unwrap();
             assert_eq!(next(&mut receive).await.unwrap(), &b"\x81\x05still"[..]);
-            lasting.by_hand(&["resume", &node]).succeeded();
+            lasting.cluster.run(&["resume", &node]).succeeded();
             drain(other).await;
         }
         while next(&mut receive).await.is_some() {}

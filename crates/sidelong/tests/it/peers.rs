@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sidelong_config::{AdmissionRule, Configuration, Fabric};
 
-use crate::support::{Client, Cluster, Running, SetOnDrop, eventually, get, metrics, run, try_get};
+use crate::support::{Client, Cluster, Running, SetOnDrop, eventually, get, metrics, try_get};
 
 /// Clients of one edge: 28 of them wait at a node, for 280 ms.
 const CLIENTS: usize = 30;
@@ -29,10 +29,6 @@ fn edge(cluster: &Cluster, index: usize) -> Running {
     let edge = cluster.part("edge", &cluster.file.edges[index].name);
     eventually("the edge tells", || try_get(cluster.admin(index), "any", "/metrics").is_ok());
     edge
-}
-
-fn figure(cluster: &Cluster, index: usize, name: &str) -> Option<f64> {
-    metrics(cluster.admin(index)).get(&format!("sidelong_edge_{name}")).copied()
 }
 
 /// While `work` runs, all clients send requests for alpha to the first edge, and reconnect if they lose it.
@@ -88,19 +84,16 @@ fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
         // All clients, except those whose answer is arriving.
         let many = Some(CLIENTS as f64 * 0.6);
         eventually("the other hears of it", || {
-            figure(cluster, 1, of_first) >= many && figure(cluster, 1, unanswered) >= many
+            cluster.figure(1, of_first) >= many && cluster.figure(1, unanswered) >= many
         });
         eventually("it rejects because of the other edge's requests", || turned_away(cluster, 20) > 0);
         eventually("they delay its own", || {
-            figure(cluster, 1, r#"queue_delay_seconds{site="alpha"}"#) > Some(0.05)
+            cluster.figure(1, r#"queue_delay_seconds{site="alpha"}"#) > Some(0.05)
         });
         // A record may be stale for a moment.
-        let workers = figure(cluster, 1, r#"node_capacity_workers{node="n1"}"#);
+        let workers = cluster.figure(1, r#"node_capacity_workers{node="n1"}"#);
         assert!(has_record || workers.is_none(), "{workers:?}");
-        let config = cluster.config();
-        let status = |more: &[&str]| {
-            run([&["status", "--config", config.to_str().unwrap()], more].concat()).succeeded()
-        };
+        let status = |more: &[&str]| cluster.run(&[&["status"], more].concat()).succeeded();
         let told = || serde_json::from_str::<serde_json::Value>(&status(&["--json"])).unwrap();
         eventually("status tells of it, too", || {
             let told = told();
@@ -111,13 +104,13 @@ fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
         assert!(status(&[]).contains("in flight"), "{}", status(&[]));
 
         first.kill();
-        eventually("it is left out", || figure(cluster, 1, of_first).is_none());
-        eventually("all are admitted", || figure(cluster, 1, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
+        eventually("it is left out", || cluster.figure(1, of_first).is_none());
+        eventually("all are admitted", || cluster.figure(1, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
     });
     assert_eq!(turned_away(cluster, 30), 0, "nobody for the sake of who is dead");
-    assert_eq!(figure(cluster, 1, unanswered), Some(0.0));
-    assert!(figure(cluster, 1, r#"peer_age_seconds{edge="edge1"}"#) > Some(0.15), "and it says so");
-    let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    assert_eq!(cluster.figure(1, unanswered), Some(0.0));
+    assert!(cluster.figure(1, r#"peer_age_seconds{edge="edge1"}"#) > Some(0.15), "and it says so");
+    let status = cluster.run(&["status"]).succeeded();
     assert!(status.contains("edge2 does not hear edge1"), "{status}");
 }
 
@@ -163,7 +156,7 @@ fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
     cluster.file.cluster.run_dir = Some(other);
     let _blind = edge(&cluster, 1);
     let lent = r#"verdict_lent{site="alpha"}"#;
-    eventually("it uses the other's verdict", || figure(&cluster, 1, lent) == Some(1.0));
+    eventually("it uses the other's verdict", || cluster.figure(1, lent) == Some(1.0));
     while_asked(&cluster, || {
         let over_target = |address| {
             try_get(address, "alpha.test", "/o/1/100").is_ok_and(|reply| {
@@ -173,8 +166,8 @@ fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
         eventually("an edge with a view rejects", || over_target(cluster.edge(0)));
         eventually("so does one that does not", || over_target(cluster.edge(1)));
     });
-    assert_eq!(figure(&cluster, 1, r#"verdict_lent{site="beta"}"#), Some(0.0), "nothing is promised to beta");
-    assert_eq!(figure(&cluster, 0, lent), Some(0.0));
+    assert_eq!(cluster.figure(1, r#"verdict_lent{site="beta"}"#), Some(0.0), "nothing is promised to beta");
+    assert_eq!(cluster.figure(0, lent), Some(0.0));
 }
 
 #[test]
@@ -182,13 +175,13 @@ fn only_who_waits_for_an_answer_counts_and_no_longer_than_that() {
     let cluster = cluster().with_service(Duration::from_secs(600));
     let _node = cluster.part("node", "n1");
     let _edge = edge(&cluster, 0);
-    let count = |name: &str| figure(&cluster, 0, &format!("{name}{{node=\"n1\"}}"));
+    let count = |name: &str| cluster.figure(0, &format!("{name}{{node=\"n1\"}}"));
     let are = |in_flight: f64, unanswered: f64| {
         let counts = [count("node_in_flight"), count("node_unanswered_requests")];
         counts == [Some(in_flight), Some(unanswered)]
     };
     eventually("it knows the node", || {
-        figure(&cluster, 0, r#"node_site{node="n1",site="alpha"}"#) == Some(1.0)
+        cluster.figure(0, r#"node_site{node="n1",site="alpha"}"#) == Some(1.0)
     });
     let mut post = Client::connect(cluster.edge(0));
     post.send("POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 4\r\n\r\nhal").unwrap();

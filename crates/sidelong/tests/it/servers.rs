@@ -184,8 +184,7 @@ fn a_server_may_come_later_and_go_and_come_back() {
     serves();
     two.end().succeeded();
     serves();
-    let config = cluster.config();
-    let status = || run(["status", "--config", config.to_str().unwrap()]).succeeded();
+    let status = || cluster.run(&["status"]).succeeded();
     eventually("the status says that it does not answer", || {
         // It is known by a request that it gets.
         get(cluster.edge(0), "alpha.test", "/");
@@ -515,7 +514,7 @@ fn the_workers_of_a_server_are_learned() {
         let truth = f64::from(workers);
         let is_about = |found: f64| (truth / 1.5..=truth * 1.5).contains(&found);
         learned(&cluster, 3 * usize::from(workers), Duration::from_millis(20), is_about);
-        let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+        let status = cluster.run(&["status"]).succeeded();
         assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("(learned)")), "{status}");
         edge.end().succeeded();
         agent.end().succeeded();
@@ -563,7 +562,7 @@ fn a_server_without_workers_is_not_bound_by_them() {
         let edge = cluster.part("edge", "edge1");
         answers(&cluster, "alpha", "one");
         learned(&cluster, 32, time, f64::is_infinite);
-        let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+        let status = cluster.run(&["status"]).succeeded();
         assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("not bound")), "{status}");
         edge.end().succeeded();
         agent.end().succeeded();
@@ -584,8 +583,7 @@ fn who_connects_past_the_edges_is_named_and_keeps_the_node_from_moving() {
         let _agent = cluster.part("node", "n1");
         let _edge = cluster.part("edge", "edge1");
         answers(&cluster, "alpha", "one");
-        let config = cluster.config();
-        let said = || run(["status", "--config", config.to_str().unwrap()]).succeeded();
+        let said = || cluster.run(&["status"]).succeeded();
         assert!(!said().contains("no edge made"), "the edge's own connections are none of a stranger");
 
         // Linux lets a socket choose any address of 127.0.0.0/8.

@@ -8,7 +8,7 @@ use sidelong_config::{Configuration, Scheme, ServerAddress, Serves};
 
 use crate::support::foreign::{answers, by_agent, by_edge, foreign};
 use crate::support::servers::{ControlGroup, Load, gunicorn, nginx_at, sites_at_once};
-use crate::support::{Client, Cluster, Running, SetOnDrop, eventually, run, skipped, try_get};
+use crate::support::{Client, Cluster, Running, SetOnDrop, eventually, skipped, try_get};
 
 const SITES: [&str; 2] = ["alpha", "beta"];
 
@@ -58,8 +58,6 @@ fn moves_under_load(cluster: &Cluster) {
             asked.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let config = cluster.config();
-    let by_hand = |words: &[&str]| run([words, &["--config", config.to_str().unwrap()]].concat()).succeeded();
     std::thread::scope(|scope| {
         let _stop = SetOnDrop(&stop);
         for site in SITES.into_iter().cycle().take(6) {
@@ -67,7 +65,7 @@ fn moves_under_load(cluster: &Cluster) {
         }
         for (node, to) in [("n2", "alpha"), ("n2", "beta"), ("n3", "alpha"), ("n3", "beta")].repeat(2) {
             let before = asked.load(Ordering::Relaxed);
-            by_hand(&["move", node, to]);
+            cluster.run(&["move", node, to]).succeeded();
             eventually("requests are answered", || asked.load(Ordering::Relaxed) > before + 50);
         }
     });

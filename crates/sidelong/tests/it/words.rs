@@ -119,7 +119,7 @@ fn is_put_right(configuration: Configuration) {
     }
     assert!(up.is_running(), "{}", up.err());
     assert_eq!(cluster.parts(), parts, "no part has ended: {}", up.err());
-    let history = run(["history", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    let history = cluster.run(&["history"]).succeeded();
     let told = "the ownership word of n1 said nothing in this cluster";
     assert!(history.contains(told) || history.contains("lock stood unchanged"), "{history}");
     up.end().succeeded();

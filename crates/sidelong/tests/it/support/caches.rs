@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{CachePeer, Completion, Fabric};
+use sidelong_config::{CachePeer, Fabric};
 
 use super::memcached::Client;
 use super::{Cluster, Running, eventually};
@@ -63,10 +63,12 @@ impl Caches {
     }
 
     /// On three, whose devices read the others' memory.
+    #[cfg(feature = "verbs")]
     pub fn over_verbs(memory_mb: u32) -> Self {
         let mut cluster = Caches::on_machines(Fabric::Verbs);
         // For emulated ones.
-        (cluster.file.verbs.completion, cluster.file.verbs.retries) = (Completion::Events, 6);
+        (cluster.file.verbs.completion, cluster.file.verbs.retries) =
+            (sidelong_config::Completion::Events, 6);
         let relays = relays(&cluster);
         Caches::begin(memory_mb, cluster, relays)
     }
@@ -193,7 +195,6 @@ struct Relay {
 }
 
 impl Relay {
-    /// Its threads live as long as the test.
     fn start(at: SocketAddr, to: SocketAddr) -> Self {
         let is_cut = Arc::new(AtomicBool::new(false));
         let listener = TcpListener::bind(at).unwrap();
@@ -216,6 +217,13 @@ impl Relay {
             }
         });
         relay
+    }
+}
+
+impl Drop for Relay {
+    /// Its threads go on to live in the process of the other tests, and must not wait there.
+    fn drop(&mut self) {
+        self.is_cut.store(false, Ordering::SeqCst);
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sidelong_config::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry, Workload, WorkloadKind};
 use tempfile::TempDir;
 
-use super::{Running, eventually, run, try_get};
+use super::{Done, Running, eventually, metrics, try_get};
 
 /// A test claims an address of 127.0.0.0/8 by listening on this port of it. Clients' own ports are never taken from
 /// these addresses, so all other ports are free.
@@ -128,6 +128,11 @@ impl Cluster {
         self.file.edges[index].admin.unwrap()
     }
 
+    /// A metric of the `index`-th edge, whose name has `sidelong_edge_` before this.
+    pub fn figure(&self, index: usize, name: &str) -> Option<f64> {
+        metrics(self.admin(index)).get(&format!("sidelong_edge_{name}")).copied()
+    }
+
     /// The admin address of the `index`-th node.
     pub fn node_admin(&self, index: usize) -> SocketAddr {
         self.file.nodes[index].admin.unwrap()
@@ -143,11 +148,21 @@ impl Cluster {
         path
     }
 
+    /// A command of the program on it, which goes on.
+    pub fn start(&self, words: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args(words).arg("--config").arg(self.config());
+        Running::start_command(command)
+    }
+
+    /// A command of the program on it, once it has ended.
+    pub fn run(&self, words: &[&str]) -> Done {
+        self.start(words).finish()
+    }
+
     /// `sidelong up` on it.
     pub fn up(&self, arguments: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
-        command.arg("up").arg("--config").arg(self.config()).args(arguments);
-        Running::start_command(command)
+        self.start(&[&["up"], arguments].concat())
     }
 
     /// The same, once every edge answers for every site.
@@ -185,9 +200,8 @@ impl Cluster {
                 && regions.iter().all(is_whole)
         });
         self.await_serving(up);
-        let config = self.config();
         eventually("every node serves", || {
-            let done = run(["top", "--once", "--json", "--config", config.to_str().unwrap()]);
+            let done = self.run(&["top", "--once", "--json"]);
             assert!(matches!(done.code, Some(0 | 2)), "{done:?}");
             done.code == Some(0) && {
                 let report = done.json();
@@ -199,9 +213,7 @@ impl Cluster {
 
     /// A single part of it, started by hand.
     pub fn part(&self, kind: &str, name: &str) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
-        command.args([kind, name]).arg("--config").arg(self.config());
-        Running::start_command(command)
+        self.start(&[kind, name])
     }
 
     /// The processes that `up` has started for it.

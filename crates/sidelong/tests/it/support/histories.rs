@@ -10,6 +10,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 /// Most states that a search looks at. What is right is found within some thousands.
 const STATES_MAX: usize = 1 << 20;
 
+/// The seed of a random history: that of the variable SIDELONG_SEED, or another one in each process.
+pub fn seed() -> u64 {
+    let given = std::env::var("SIDELONG_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| std::process::id().into())
+}
+
 /// A command, and its answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {

@@ -7,7 +7,6 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nix::time::ClockId;
 use rustix::process::{Signal, geteuid};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
@@ -93,7 +92,7 @@ pub fn made(cluster: &Cluster, target: &str) -> Option<PathBuf> {
 pub struct Httpd {
     pub address: SocketAddr,
     log: PathBuf,
-    server: Running,
+    pub server: Running,
 }
 
 impl Httpd {
@@ -198,18 +197,5 @@ impl Httpd {
     /// Whether a new connection is closed without an answer.
     pub fn closes(&self) -> bool {
         try_get(self.address, "alpha.test", "/file").is_err()
-    }
-
-    /// CPU time used by the serving processes, in ns.
-    pub fn cpu_ns(&self) -> u64 {
-        let parent = self.server.pid().as_raw_nonzero();
-        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-        let used = |pid: &str| {
-            // MAKE_PROCESS_CPUCLOCK of include/linux/posix-timers.h, of the kind CPUCLOCK_SCHED.
-            ClockId::from_raw(!pid.parse::<i32>().unwrap() << 3 | 2).now()
-        };
-        // A process that has ended meanwhile had nothing to do.
-        let times = children.split_whitespace().filter_map(|pid| used(pid).ok());
-        times.map(|time| Duration::from(time).as_nanos() as u64).sum()
     }
 }

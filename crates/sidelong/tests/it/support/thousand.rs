@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use sidelong_config::Configuration;
 use sidelong_fabric::shm::ShmHost;
