@@ -3,10 +3,10 @@
  * Admission control for httpd 2.4 (Lai et al. 2008: "dynamically loadable; trap into Apache request processing"). A
  * connection is closed as soon as it is accepted, before TLS, if no site that it could be for admits its client. A request
  * is answered with 503 if its site rejects it. Established connections are never cut. Decisions use memory that
- * `sidelong helper` writes, or `sidelong front`; if that is missing or too old, all clients are admitted.
+ * `sidelong front` writes; if that is missing or too old, all clients are admitted.
  *
  *     LoadModule sidelong_module modules/mod_sidelong.so
- *     SidelongVerdicts /run/sidelong/verdicts.region
+ *     SidelongFront /run/sidelong/web1
  *     <VirtualHost *:80>
  *         SidelongAdmission On
  *         SidelongSite alpha
@@ -27,10 +27,6 @@
 
 APLOG_USE_MODULE(sidelong);
 
-#define VERDICTS_DEFAULT "/run/sidelong/verdicts.region"
-
-/* A file that was not there, or was replaced, is looked for so often by each process. */
-#define REOPEN_US apr_time_from_msec(100)
 /* That nothing is decided is said so often by each process. */
 #define COMPLAIN_US apr_time_from_sec(60)
 
@@ -39,7 +35,6 @@ typedef struct {
     int is_on; /* -1: as outside */
     /* Without a name if none is set. */
     sidelong_site site;
-    const char *verdicts;
     const char *front;
     struct counts *counts;
 } settings;
@@ -53,9 +48,7 @@ struct counts {
 };
 
 /* Of one process. */
-static sidelong_verdicts *verdicts;
 static sidelong_front *front;
-static apr_time_t reopened;
 static apr_time_t complained;
 
 static settings *of(const server_rec *server)
@@ -89,49 +82,19 @@ static int is_due(apr_time_t *last, apr_time_t now, apr_interval_time_t every)
            && __atomic_compare_exchange_n(last, &seen, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-static void open_verdicts(server_rec *server, const char *path)
-{
-    char why[SIDELONG_WHY_BYTES];
-    sidelong_verdicts *current = __atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), *opened = current;
-
-    if (sidelong_is_current(current, path))
-        return;
-    if ((current ? sidelong_reopen(current, path, why) : sidelong_open(path, &opened, why)) == 0) {
-        __atomic_store_n(&verdicts, opened, __ATOMIC_RELEASE);
-        ap_log_error(APLOG_MARK, APLOG_INFO, 0, server, "sidelong: verdicts from %s", path);
-    } else if (is_due(&complained, apr_time_now(), COMPLAIN_US)) {
-        ap_log_error(APLOG_MARK, APLOG_ERR, 0, server, "sidelong: %s; all clients are admitted", why);
-    }
-}
-
 static int knows_nothing(sidelong_why why)
 {
     return why == SIDELONG_NO_VERDICTS || why == SIDELONG_NO_SUCH_SITE || why == SIDELONG_STALE;
 }
 
-/* What the front says, unless a file of verdicts is set. */
-static sidelong_decision look(settings *its, uint64_t client)
-{
-    if (!its->verdicts)
-        return sidelong_admit(front, &its->site, client);
-    return sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site.name, client);
-}
-
 static sidelong_decision decide(server_rec *server, settings *its, uint64_t client)
 {
-    sidelong_decision decision = look(its, client);
+    sidelong_decision decision = sidelong_admit(front, &its->site, client);
 
-    if (!knows_nothing(decision.why))
-        return decision;
-    /* The helper may be back, with another file. */
-    if (its->verdicts && is_due(&reopened, apr_time_now(), REOPEN_US)) {
-        open_verdicts(server, its->verdicts);
-        decision = look(its, client);
-    }
     if (knows_nothing(decision.why) && is_due(&complained, apr_time_now(), COMPLAIN_US))
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, server,
                      "sidelong: nothing is known of site %s (%s in %s): all its clients are admitted", its->site.name,
-                     sidelong_reason(decision.why), its->verdicts ? its->verdicts : its->front);
+                     sidelong_reason(decision.why), its->front);
     return decision;
 }
 
@@ -209,7 +172,7 @@ static int at_status(request_rec *request, int flags)
 
         if (its->is_on != 1)
             continue;
-        sidelong_decision now = look(its, 0);
+        sidelong_decision now = sidelong_admit(front, &its->site, 0);
 
         ap_rprintf(request,
                    is_short ? "Sidelong-%s: %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n"
@@ -221,12 +184,6 @@ static int at_status(request_rec *request, int flags)
     if (!is_short)
         ap_rputs("</table>\n", request);
     return OK;
-}
-
-static apr_status_t close_verdicts(void *opened)
-{
-    sidelong_close(opened);
-    return APR_SUCCESS;
 }
 
 static void open_front(server_rec *server, const char *prefix)
@@ -249,10 +206,10 @@ static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *tempora
         settings *its = of(server);
 
         servers++;
-        if (its->is_on == 1 && !its->site.name) {
-            ap_log_error(APLOG_MARK, APLOG_EMERG, 0, server,
-                         "SidelongAdmission is On for %s:%u and SidelongSite names no site", server->server_hostname,
-                         server->port);
+        if (its->is_on == 1 && (!its->site.name || !its->front)) {
+            ap_log_error(APLOG_MARK, APLOG_EMERG, 0, server, "SidelongAdmission is On for %s:%u and %s",
+                         server->server_hostname, server->port,
+                         its->front ? "SidelongSite names no site" : "SidelongFront names no front");
             return HTTP_INTERNAL_SERVER_ERROR;
         }
     }
@@ -264,25 +221,13 @@ static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *tempora
     struct counts *counts = apr_shm_baseaddr_get(memory);
 
     memset(counts, 0, servers * sizeof(struct counts));
-    verdicts = NULL;
     front = NULL;
-    reopened = complained = 0;
-    for (server_rec *server = main_server; server; server = server->next) {
+    complained = 0;
+    for (server_rec *server = main_server; server; server = server->next)
         of(server)->counts = counts++;
-        if (!of(server)->verdicts && !of(server)->front)
-            of(server)->verdicts = VERDICTS_DEFAULT;
-    }
     if (of(main_server)->front)
         open_front(main_server, of(main_server)->front);
-    if (check_balancers(main_server) != OK)
-        return HTTP_INTERNAL_SERVER_ERROR;
-    /* The processes to come inherit them: they may not be allowed to open the file. The pool ends with a restart, in the
-       parent alone: a child never clears it, so its threads may read the verdicts, and count, to its last moment. */
-    if (of(main_server)->verdicts && ap_state_query(AP_SQ_MAIN_STATE) != AP_SQ_MS_CREATE_PRE_CONFIG) {
-        open_verdicts(main_server, of(main_server)->verdicts);
-        apr_pool_cleanup_register(pool, verdicts, close_verdicts, apr_pool_cleanup_null);
-    }
-    return OK;
+    return check_balancers(main_server);
 }
 
 static void *create_settings(apr_pool_t *pool, server_rec *server)
@@ -300,7 +245,6 @@ static void *merge_settings(apr_pool_t *pool, void *outer_settings, void *inner_
 
     its->is_on = inner->is_on != -1 ? inner->is_on : outer->is_on;
     its->site.name = inner->site.name ? inner->site.name : outer->site.name;
-    its->verdicts = outer->verdicts;
     its->front = outer->front;
     return its;
 }
@@ -319,15 +263,6 @@ static const char *set_site(cmd_parms *command, void *unused, const char *name)
     return NULL;
 }
 
-static const char *set_verdicts(cmd_parms *command, void *unused, const char *path)
-{
-    const char *wrong = ap_check_cmd_context(command, GLOBAL_ONLY);
-
-    if (!wrong)
-        of(command->server)->verdicts = ap_server_root_relative(command->pool, path);
-    return wrong;
-}
-
 static const char *set_front(cmd_parms *command, void *unused, const char *prefix)
 {
     const char *wrong = ap_check_cmd_context(command, GLOBAL_ONLY);
@@ -342,8 +277,6 @@ static const command_rec commands[] = {
                  "On: Sidelong decides which clients of the site are admitted. Default Off"),
     AP_INIT_TAKE1("SidelongSite", set_site, NULL, RSRC_CONF,
                   "the site of Sidelong's cluster file that this virtual host serves"),
-    AP_INIT_TAKE1("SidelongVerdicts", set_verdicts, NULL, RSRC_CONF,
-                  "the file that `sidelong helper` keeps. Default " VERDICTS_DEFAULT ", unless SidelongFront is set"),
     AP_INIT_TAKE1("SidelongFront", set_front, NULL, RSRC_CONF,
                   "the prefix of the files that `sidelong front` keeps: RUN_DIR/NAME"),
     {NULL},

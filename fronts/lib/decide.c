@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Prints what is decided now of connections from some addresses: decide FILE SITE ADDRESS PORT [ADDRESS PORT]...
- * Without a site, whether the file can be used. The library's smallest user, for tests and for looking.
+ * Prints what is decided of connections from some addresses: decide PREFIX SITE [ADDRESS PORT]... For tests, which compare it
+ * with crates/policy.
  */
 #include "sidelong.h"
 
@@ -12,13 +12,15 @@
 int main(int count, char **words)
 {
     char why[SIDELONG_WHY_BYTES];
-    sidelong_verdicts *verdicts;
 
-    if (count < 2) {
-        fprintf(stderr, "usage: decide FILE [SITE ADDRESS PORT...]\n");
+    if (count < 3) {
+        fprintf(stderr, "usage: decide PREFIX SITE [ADDRESS PORT...]\n");
         return 2;
     }
-    if (sidelong_open(words[1], &verdicts, why) != 0) {
+    sidelong_front *front = sidelong_front_open(words[1], why);
+    sidelong_site site = {.name = words[2]};
+
+    if (!front || *why) {
         fprintf(stderr, "decide: %s\n", why);
         return 1;
     }
@@ -33,10 +35,9 @@ int main(int count, char **words)
             fprintf(stderr, "decide: %s is no address\n", words[i]);
             return 2;
         }
-        sidelong_decision decision = sidelong_decide(verdicts, words[2], sidelong_client(address));
+        sidelong_decision decision = sidelong_admit(front, &site, sidelong_client(address));
 
         printf("%d %s %u\n", decision.admit, sidelong_reason(decision.why), decision.retry_after_s);
     }
-    sidelong_close(verdicts);
     return 0;
 }

@@ -11,7 +11,6 @@
 #include <stdatomic.h>
 
 #define MAGIC 0x474e4f4c45444953ull
-#define KIND_VERDICTS 6
 #define KIND_CHOICE 9
 #define KIND_WORKERS 10
 

@@ -33,7 +33,7 @@ fn base(user: u32, of_session: &Path, of_system: &Path) -> PathBuf {
         return of_session.join("sidelong");
     }
     let of_root = of_system.join("sidelong");
-    // docs/httpd.md gives the helper's directory, of the same name, to another user.
+    // docs/fronts.md gives a front's directory, of the same name, to another user.
     let is_free = !of_root.exists() || is_kept_from(&of_root, user, OTHERS_WRITE);
     if user == 0 && is_kept_from(of_system, user, OTHERS_WRITE) && is_free {
         return of_root;

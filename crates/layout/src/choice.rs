@@ -2,7 +2,10 @@
 //! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`, which repeats these definitions.
 
 use crate::header::fnv1a;
-use crate::{HEADER_BYTES, LINE_BYTES, NAME_BYTES, NodeId, SiteId};
+use crate::{HEADER_BYTES, LINE_BYTES, NodeId, SiteId};
+
+/// A site's name in its entry, in bytes; shorter ones end with a zero.
+pub const NAME_BYTES: usize = 64;
 
 /// One site's entry: a line of words, a line with its name.
 const SITE_BYTES: usize = LINE_BYTES + NAME_BYTES;

@@ -7,7 +7,7 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 12;
+pub const LAYOUT_VERSION: u32 = 13;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -30,7 +30,7 @@ busy_ns8,switches8;tick32:sequence4,check4,generation4,runnable2,flags2,time_ns8
 pending:raised32,serving16,pending16;machine192:sequence4,check4,generation4,valid2,cpus2,time_ns8,cpu8x8,switches8,\
 interrupts8,memory8x2,pressure8,net8x4,load4x3,tcp4,uninterruptible4,run_queue4,reserved8;\
 ports320:sequence4,check4,generation4,count2,dropped2,time_ns8,(port2,sockets2,established4,queue4,queue_max4)x16,\
-reserved40;kernel:load384,beat64,(slot64,tick32,pending8,zero24)x128,machine192,ports320;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges);verdicts:header64,site(verdict8,time8,stale8,rotation8,zero32,name64);\
+reserved40;kernel:load384,beat64,(slot64,tick32,pending8,zero24)x128,machine192,ports320;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges);\
 share:header64,beat8,zero56,node(in_flight24,answers40),site(verdict8);\
 front:header64,node(seen1,generation36,requests27);\
 choice:header64,time8,stale8,sites4,nodes4,balance8,rotation8,servers8,zero16,site(verdict8,members8,zero48,name64),\
@@ -56,8 +56,6 @@ pub enum RegionKind {
     Raw = 4,
     /// A node's load record that the kernel keeps: a load region with further parts behind it.
     Kernel = 5,
-    /// A helper's verdicts on each site.
-    Verdicts = 6,
     /// What an edge shares with other edges: its requests at each node, its verdict on each site.
     Share = 7,
     /// What a front states about each node: the ownership that it has seen, and its requests there.

@@ -18,7 +18,6 @@ mod map;
 mod record;
 mod share;
 mod time;
-mod verdicts;
 mod vocabulary;
 mod word;
 mod workers;
@@ -28,7 +27,7 @@ pub use cache::{
     CacheItem, CacheLife, CacheMap,
 };
 pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
-pub use choice::{ChoiceMap, EncodedAddress};
+pub use choice::{ChoiceMap, EncodedAddress, NAME_BYTES};
 pub use claim::{Claim, ClaimMap};
 pub use front::{FrontMap, FrontWord};
 pub use header::{
@@ -46,7 +45,6 @@ pub use map::{
 pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
 pub use share::{NodeShare, ShareMap};
 pub use time::Time;
-pub use verdicts::{NAME_BYTES, VerdictsMap};
 pub use vocabulary::UnknownWord;
 pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};
 pub use workers::{SLOTS, Worker, WorkersMap};

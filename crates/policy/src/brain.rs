@@ -1,6 +1,6 @@
 //! The brain: decides which part of each site's clients is admitted, and which node moves.
 //!
-//! A driver (the edge, the simulator, the helper) scans its cluster once an interval, shows the brain the result
+//! A driver (the edge, the simulator) scans its cluster once an interval, shows the brain the result
 //! ([`Brain::scan`]), and carries out the answer: an outlook for each site and at most one move. The brain asks no
 //! clock and touches no memory but its own, so the same scans give the same decisions in every driver.
 

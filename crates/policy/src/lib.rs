@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`index`] | how loaded a node is, as one number |
 //! | [`admission`] | which requests are rejected, so that the others are answered in time |
-//! | [`brain`] | what follows from a scan, for the edge, the helper and the simulator |
+//! | [`brain`] | what follows from a scan, for the edge and the simulator |
 //! | [`cluster`] | nothing: what a scan shows of nodes and sites |
 //! | [`balance`] | which node of a site gets a request |
 //! | [`cache`] | what stays in memory, and whose memory is read |
@@ -14,8 +14,8 @@
 //! | [`reconfigure`] | which node moves to another site |
 //! | [`workers`] | nothing: how many requests a foreign server handles at a time |
 //!
-//! Everything here is a function of its arguments: no clock, no randomness of its own, no I/O, no lock. The edge, the
-//! helper and the simulator call the same code with the same types, so what the simulator decides is what the cluster
+//! Everything here is a function of its arguments: no clock, no randomness of its own, no I/O, no lock. The edge and
+//! the simulator call the same code with the same types, so what the simulator decides is what the cluster
 //! would. `clippy.toml` beside this crate's manifest bans what would break that.
 //!
 //! Nothing here makes a decision true: moves are carried out by `reconfig` under the locks of `state`, and a decision

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::time::ClockId;
 use sidelong_figure::statistics;
-use support::httpd::{CLOSED, Httpd, OPEN, Verdicts, readable};
+use support::httpd::{CLOSED, Httpd, OPEN, Verdicts};
 use support::{Client, Cluster, try_get};
 
 const ROUNDS: usize = 31;
@@ -24,9 +24,8 @@ const SETTLE: Duration = Duration::from_millis(20);
 fn main() {
     let [with, without] = [(); 2].map(|()| Cluster::new(&[("alpha", 1)]));
     let verdicts = Verdicts::new(&with, &["alpha"]);
-    readable(verdicts.file.parent().unwrap(), 0o755);
     let Some(bare) = Httpd::start(&without, None, &["alpha"], "MaxKeepAliveRequests 0") else { return };
-    let Some(httpd) = Httpd::start(&with, Some(&verdicts.file), &["alpha"], "MaxKeepAliveRequests 0") else {
+    let Some(httpd) = Httpd::start(&with, Some(&verdicts), &["alpha"], "MaxKeepAliveRequests 0") else {
         return;
     };
     let requests = |server: &Httpd| {

@@ -78,9 +78,6 @@ pub(crate) enum Command {
     Edge(PartArgs),
     /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
     Front(FrontArgs),
-    /// Decide on admission for other servers, as versions before `front` did.
-    #[command(hide = true)]
-    Helper(HelperArgs),
     /// Analyse, convert and generate request traces.
     Trace(TraceArgs),
     /// Run a cache that memcached's clients use.
@@ -434,27 +431,6 @@ Examples:
   sidelong front config web1 --config cluster.toml
   sidelong front web1 --config cluster.toml
   sidelong front check web1 --config cluster.toml";
-
-#[derive(Args)]
-#[command(after_help = HELPER_FILES)]
-pub(crate) struct HelperArgs {
-    /// Cluster file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.
-    #[arg(long, value_name = "FABRIC")]
-    pub(crate) fabric: Option<Fabric>,
-    /// Directory for the verdicts, which servers of other users can read too [default: the cluster's run directory].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: Option<PathBuf>,
-}
-
-const HELPER_FILES: &str = "\
-It writes its verdicts to DIR/verdicts.region, the file that httpd's SidelongVerdicts names (docs/httpd.md).
-SIGTERM and SIGINT stop it; from then on all requests are admitted.
-
-Example:
-  sidelong helper --config cluster.toml --dir /run/sidelong";
 
 #[derive(Args)]
 pub(crate) struct SimArgs {

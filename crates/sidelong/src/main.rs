@@ -17,7 +17,6 @@ mod failure;
 mod foreign;
 mod front;
 mod hangup;
-mod helper;
 mod history;
 mod init;
 mod interrupt;
@@ -76,7 +75,6 @@ fn main() -> ExitCode {
             Some(ask) => front::ask(ask),
             None => part(args.part.as_ref().expect("clap asks for it without a subcommand"), front::run),
         },
-        Command::Helper(args) => helper::run(&args, cli.quiet),
         Command::Cache(args) => tell(args.events, cache::run(&args, cli.quiet)),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {
             Ok(code) => return code,

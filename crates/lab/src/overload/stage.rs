@@ -1,7 +1,6 @@
 //! The servers, which stay up, and the systems that take turns in front of them.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Uri};
 use sidelong_config::{
-    Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, NodeEntry, SiteEntry,
-    default_run_dir,
+    Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, FrontEntry, Identity, NodeEntry,
+    SiteEntry, default_run_dir,
 };
 use sidelong_workload::client::{ClientConfig, Cue, Generator, Load, Shot, loopback_client};
 use sidelong_workload::origin::ServiceTime;
@@ -38,8 +37,10 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const IN_FLIGHT_MAX: u32 = 3500;
 /// Time for the generator's threads to start.
 const LEAD: Duration = Duration::from_millis(2);
-/// Time limit for the first decision of `sidelong helper`.
-const HELPER_MAX: Duration = Duration::from_secs(10);
+/// Name of the front that leads httpd, at the place of an edge among the movers.
+const FRONT: &str = "edge1";
+/// Time limit for the memory of `sidelong front`.
+const FRONT_MAX: Duration = Duration::from_secs(10);
 
 /// The servers, up and serving.
 pub(super) struct Stage {
@@ -81,7 +82,7 @@ impl Stage {
             Server::start(bench, &name, bench.part("node", &name, &config), address, [HOSTS[HIGH], path])
         };
         let nodes = (0..NODES).map(start).collect::<Result<_>>()?;
-        let shared = std::env::temp_dir().join(format!("{}-verdicts", bench.ground.name));
+        let shared = shared(&bench.ground.name);
         Ok(Stage { _nodes: nodes, _foreign: foreign, servers, _run: run, shared })
     }
 
@@ -96,12 +97,12 @@ impl Stage {
     ) -> Result<Ran> {
         let config = write(bench, system, self.servers)?;
         let probe = [HOSTS[HIGH], OBJECT];
-        let mut _helper = None;
+        let mut _front = None;
         let fronts = match (system, found) {
             (System::Peer(peer), Some(found)) => {
                 let place = self.place(bench);
                 if peer == Peer::Httpd {
-                    _helper = Some(self.helper(bench, name, &config)?);
+                    _front = Some(self.front(bench, name, &config)?);
                 }
                 let command = peer.command(found, &place, name)?;
                 let front = Server::start(bench, name, command, place.listen, probe)?;
@@ -145,31 +146,26 @@ impl Stage {
             service: SERVICE,
             target: TARGET,
             directory: bench.path("configs"),
-            verdicts: self.shared.join("verdicts.region"),
+            front: self.shared.join(FRONT),
         }
     }
 
-    /// Starts `sidelong helper` and waits for its first decision.
-    fn helper(&self, bench: &Bench<'_>, name: &str, config: &std::path::Path) -> Result<Process> {
-        file(&self.shared, std::fs::create_dir_all(&self.shared))?;
-        let open = std::fs::Permissions::from_mode(0o755);
-        file(&self.shared, std::fs::set_permissions(&self.shared, open))?;
-        let verdicts = self.shared.join("verdicts.region");
-        let _ = std::fs::remove_file(&verdicts);
-        let mut command = Command::new(&bench.options.program);
-        command.args(["helper", "--config"]).arg(config).arg("--dir").arg(&self.shared);
-        let at = |extension: &str| bench.path(&format!("runs/{name}-helper.{extension}"));
-        let helper = Process::start(command, &at("out"), &at("log"))?;
+    /// Starts the front that leads httpd, and waits until it offers its memory.
+    fn front(&self, bench: &Bench<'_>, name: &str, config: &std::path::Path) -> Result<Process> {
+        let memory = self.shared.join(format!("{FRONT}.choice.region"));
+        let _ = std::fs::remove_file(&memory);
+        let at = |extension: &str| bench.path(&format!("runs/{name}-front.{extension}"));
+        let front = Process::start(bench.part("front", FRONT, config), &at("out"), &at("log"))?;
         let begun = Instant::now();
-        while !verdicts.exists() {
-            if begun.elapsed() > HELPER_MAX {
+        while !memory.exists() {
+            if begun.elapsed() > FRONT_MAX {
                 let said = crate::process::last_line(&at("log"));
-                let said = said.unwrap_or_else(|| format!("no verdicts in {} s", HELPER_MAX.as_secs()));
-                return Err(Error::Serve { what: "helper".into(), said });
+                let said = said.unwrap_or_else(|| format!("no memory in {} s", FRONT_MAX.as_secs()));
+                return Err(Error::Serve { what: "front".into(), said });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(helper)
+        Ok(front)
     }
 }
 
@@ -178,6 +174,11 @@ impl Drop for Stage {
         // A missing file needs no removal.
         let _ = std::fs::remove_dir_all(&self.shared);
     }
+}
+
+/// The directory of the files that httpd's workers read, which run as another user.
+fn shared(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{name}-front"))
 }
 
 fn front(bench: &Bench<'_>, index: u16) -> SocketAddr {
@@ -239,12 +240,25 @@ pub(super) fn cluster_file(name: &str, port: u16, system: System, servers: Serve
             NodeEntry { admin: Some(agent(port, 0)), ..NodeEntry::foreign("n", NODES, at(EDGES)) }
         }
     };
+    let (mut edges, mut fronts) = (Vec::new(), Vec::new());
+    for index in 0..EDGES {
+        // As an edge or as another front, it is the same mover to the nodes.
+        let edge = format!("edge{}", index + 1);
+        match system {
+            System::Peer(Peer::Httpd) => fronts.push(FrontEntry {
+                dir: Some(shared(name)),
+                ..FrontEntry::new(edge, sidelong_config::Proxy::Httpd)
+            }),
+            _ => edges.push(EdgeEntry::new(edge, at(index))),
+        }
+    }
     let mut file = ClusterFile {
         cluster: Identity { name: name.to_owned(), ..Identity::default() },
         admission: Admission { rule, threshold: THRESHOLD, rotation: ROTATION },
         sites: vec![site(HIGH, 1), site(super::LOW, NODES - 1)],
         nodes: vec![nodes],
-        edges: (0..EDGES).map(|i| EdgeEntry::new(format!("edge{}", i + 1), at(i))).collect(),
+        edges,
+        fronts,
         ..ClusterFile::default()
     };
     file.reconfig.configuration = Configuration::Rigid;

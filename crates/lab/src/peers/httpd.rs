@@ -1,4 +1,4 @@
-//! Apache httpd with mod_sidelong: httpd's own proxy, with the verdicts of `sidelong helper`.
+//! Apache httpd with mod_sidelong: a balancer that `sidelong front` leads.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,8 @@ const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make 
 const MODULE: &str = "mod_sidelong.so";
 const LOG: &str = "httpd.log";
 /// Modules, some of which Debian has built in.
-const MODULES: [&str; 8] = [
-    "mpm_event",
-    "unixd",
-    "authz_core",
-    "proxy",
-    "proxy_http",
-    "proxy_balancer",
-    "slotmem_shm",
-    "lbmethod_bybusyness",
-];
+const MODULES: [&str; 7] =
+    ["mpm_event", "unixd", "authz_core", "proxy", "proxy_http", "proxy_balancer", "slotmem_shm"];
 /// Length of the listen queue. httpd closes connections that it answers with 503, so the clients connect again.
 const BACKLOG: u32 = 4096;
 /// Limit of the requests in flight: an admitted request occupies a thread while it waits for its server.
@@ -29,8 +21,8 @@ const THREADS: u32 = 512;
 
 pub(super) fn describe() -> String {
     format!(
-        "a virtual host and a balancer (bybusyness) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; mod_sidelong by the verdicts \
-         of `sidelong helper`, with the targets and the interval of ours"
+        "a virtual host and a balancer (lbmethod=sidelong) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; led by `sidelong \
+         front`, with the targets and the interval of ours"
     )
 }
 
@@ -59,7 +51,7 @@ pub(super) fn forget(place: &Deployment) {
     let _ = std::fs::remove_file(place.directory.join(LOG));
 }
 
-/// Checks that the httpd that runs in `place` reads the verdicts. A module of another release reports this in its log, and
+/// Checks that the httpd that runs in `place` reads the front's memory. A module of another release reports this in its log, and
 /// admits all requests.
 ///
 /// # Errors
@@ -90,7 +82,7 @@ pub(super) fn config(place: &Deployment, found: &Found) -> String {
     let _ = write!(
         text,
         "LoadModule sidelong_module {modules}/{MODULE}\n\
-         SidelongVerdicts {}\n\
+         SidelongFront {}\n\
          ServerRoot {directory}\n\
          ServerName {listen}\n\
          PidFile {directory}/httpd.pid\n\
@@ -99,7 +91,7 @@ pub(super) fn config(place: &Deployment, found: &Found) -> String {
          Listen {listen}\nListenBacklog {BACKLOG}\n\
          ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\nMaxRequestWorkers {THREADS}\n\
          KeepAlive On\nKeepAliveTimeout 60\nMaxKeepAliveRequests 0\n",
-        place.verdicts.display(),
+        place.front.display(),
     );
     for site in &place.sites {
         let members: String =
@@ -107,7 +99,7 @@ pub(super) fn config(place: &Deployment, found: &Found) -> String {
         let _ = write!(
             text,
             "<VirtualHost *:{port}>\n    ServerName {host}\n    SidelongAdmission On\n    SidelongSite {name}\n    \
-             <Proxy balancer://{name}>\n{members}        ProxySet lbmethod=bybusyness\n    </Proxy>\n    \
+             <Proxy balancer://{name}>\n{members}        ProxySet lbmethod=sidelong\n    </Proxy>\n    \
              ProxyPass / balancer://{name}/\n</VirtualHost>\n",
             port = listen.port(),
             host = site.host,
@@ -131,7 +123,7 @@ mod tests {
         log("resuming normal operations\n");
         is_of_this_release(&place).unwrap();
         log(
-            "sidelong: verdicts.region: of layout version 5, this library reads 4; all clients are admitted\n",
+            "sidelong: edge1.choice.region: of layout version 5, this library reads 4: install those of one release\n",
         );
         let error = is_of_this_release(&place).unwrap_err().to_string();
         assert!(error.starts_with("mod_sidelong.so does not serve") && error.contains("reads 4"), "{error}");
@@ -149,7 +141,7 @@ mod tests {
         let text = config(&place(), &found);
         for line in [
             "LoadModule sidelong_module /usr/lib/apache2/modules/mod_sidelong.so",
-            "SidelongVerdicts /tmp/peers/verdicts.region",
+            "SidelongFront /tmp/peers/edge1",
             "Listen 127.0.0.1:20000",
             "<VirtualHost *:20000>",
             "SidelongSite low",

@@ -44,8 +44,8 @@ pub(crate) struct Deployment {
     pub(crate) target: Duration,
     /// The directory where it may write.
     pub(crate) directory: PathBuf,
-    /// The decisions of `sidelong helper`.
-    pub(crate) verdicts: PathBuf,
+    /// The directory and name of the front that leads httpd.
+    pub(crate) front: PathBuf,
 }
 
 /// One hosted site.
@@ -83,7 +83,7 @@ pub(crate) enum Peer {
     EnvoyAdaptive,
     EnvoyAdmission,
     Haproxy,
-    /// With mod_sidelong, for which `sidelong helper` decides.
+    /// With mod_sidelong, which `sidelong front` leads.
     Httpd,
 }
 
@@ -252,7 +252,7 @@ mod tests {
             service: Duration::from_millis(20),
             target: Duration::from_millis(80),
             directory: PathBuf::from("/tmp/peers"),
-            verdicts: PathBuf::from("/tmp/peers/verdicts.region"),
+            front: PathBuf::from("/tmp/peers/edge1"),
         }
     }
 

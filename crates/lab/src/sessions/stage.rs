@@ -84,7 +84,7 @@ pub(super) fn place(bench: &Bench<'_>, requests_per_s: f64) -> Deployment {
         service: Duration::from_secs_f64(NODES as f64 * f64::from(WORKERS) / requests_per_s.max(1.0)),
         target: TARGET,
         directory: bench.path("configs"),
-        verdicts: PathBuf::new(),
+        front: PathBuf::new(),
     }
 }
 

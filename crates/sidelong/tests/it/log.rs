@@ -18,18 +18,16 @@ fn logging(format: &str, arguments: &[&str]) -> Running {
     Running::start_command(command)
 }
 
-/// The logs of two nodes, an edge and a helper from their start on, while a node is killed and comes back; and of a
+/// The logs of two nodes and an edge from their start on, while a node is killed and comes back; and of a
 /// part that cannot start.
 fn logs(format: &str) -> Vec<String> {
     let mut cluster = Cluster::new(&[("alpha", 2)]);
     cluster.file.edges.truncate(1);
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(40));
     let config = cluster.config();
     let config = config.to_str().unwrap();
     let part = |kind, name| logging(format, &[kind, name, "--config", config]);
     let (first, second) = (part("node", "n1"), part("node", "n2"));
     let edge = part("edge", "edge1");
-    let helper = logging(format, &["helper", "--config", config]);
     let serves = || try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200);
     eventually("it serves", serves);
     eventually("the edge is ready", || edge.err().contains("ready"));
@@ -41,7 +39,7 @@ fn logs(format: &str) -> Vec<String> {
     eventually("it is back", || serves() && edge.err().contains("n2 takes requests again"));
     let absent = part("node", "n9").finish();
     assert_eq!(absent.code, Some(2), "{absent:?}");
-    let ended = [edge, helper, first, second].map(Running::end);
+    let ended = [edge, first, second].map(Running::end);
     ended.into_iter().chain([killed, absent]).map(|done| done.err).collect()
 }
 

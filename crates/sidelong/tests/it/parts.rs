@@ -118,18 +118,14 @@ fn an_edge_ends_on_sigint_too() {
 
 #[test]
 fn sighup_ends_no_part_and_is_logged() {
-    let mut cluster = cluster();
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(40));
-    let config = cluster.config();
+    let cluster = cluster();
     let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
     let edge = cluster.part("edge", "edge1");
-    let helper = Running::start(["helper", "--config", config.to_str().unwrap()]);
     eventually("it serves", || answers(&cluster, "alpha") && answers(&cluster, "beta"));
-    eventually("the helper decides", || helper.out().contains("verdicts on"));
     let of_others = Cluster::new(&[("alpha", 1)]);
     let up = of_others.serving(&["--json"]);
     let [first, second] = nodes;
-    for mut part in [first, second, edge, helper, up] {
+    for mut part in [first, second, edge, up] {
         let warned = |times| part.err().matches("SIGHUP was ignored").count() == times;
         for times in 1..=2 {
             part.signal(Signal::HUP);

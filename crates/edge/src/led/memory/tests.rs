@@ -1,9 +1,12 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sidelong_fabric::shm::ShmHost;
+use sidelong_load::monotonic_ns;
+use sidelong_policy::admission::{Client, Treatment, Why, decide};
 use sidelong_policy::balance::Candidates as _;
 use sidelong_policy::health::{Failure, HealthSettings};
 use sidelong_policy::index::{Capacity, Weights};
@@ -92,16 +95,22 @@ fn shown(
     (view, led)
 }
 
+/// The program that `make -C fronts` makes of the C library.
+fn made(directory: &Path, program: &str) -> PathBuf {
+    let build = directory.join("build");
+    let fronts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(fronts).arg(program).arg(format!("BUILD={}", build.display()));
+    let made = make.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    build.join(program)
+}
+
 /// The C library that workers of other proxies use, and the edge's own choice, over random views.
 #[test]
 fn the_library_chooses_as_an_edge_does() {
     let directory = tempfile::tempdir().unwrap();
-    let build = directory.path().join("build");
-    let fronts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts");
-    let mut make = Command::new("make");
-    make.arg("-C").arg(fronts).arg("choose").arg(format!("BUILD={}", build.display()));
-    let made = make.output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let choose = made(directory.path(), "choose");
     let mut random = Random(7);
     let now = Time::from_ns(1_000_000_000_000);
     let mut chosen = 0;
@@ -111,7 +120,7 @@ fn the_library_chooses_as_an_edge_does() {
         let (view, _led) = shown(&mut random, nodes, balance, directory.path(), now);
         for site in (0..SITES).map(SiteId::new) {
             let asked: Vec<_> = (0..50).map(|_| (random.next() >> 1, random.next())).collect();
-            let mut choose = Command::new(build.join("choose"));
+            let mut choose = Command::new(&choose);
             choose.arg(directory.path().join("web")).arg(format!("site{}", site.index()));
             choose.arg(now.as_ns().to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut choose = choose.spawn().unwrap();
@@ -132,6 +141,71 @@ fn the_library_chooses_as_an_edge_does() {
         }
     }
     assert!(chosen > 2_000, "{chosen} choices found a node");
+}
+
+#[test]
+fn the_library_admits_as_an_edge_does() {
+    /// A verdict as policy encodes it: `part:31 turn:30 why:3`.
+    const fn word(part: u64, turn: u64, why: u64) -> u64 {
+        part << 33 | turn << 3 | why
+    }
+    const CIRCLE: u64 = 1 << 30;
+    let directory = tempfile::tempdir().unwrap();
+    let program = made(directory.path(), "decide");
+    let names = ["alpha".to_owned(), "n".repeat(NAME_BYTES)];
+    let cluster = LedCluster { sites: names.to_vec(), ..cluster(1, Balance::Weighted) };
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let now = || Time::from_ns(monotonic_ns());
+    let led = LedByMemory::offer(&host, "web", &cluster, (1, 1), now()).unwrap();
+    let set = |site: usize, word: u64| {
+        led.choice.store(led.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
+        led.lead(now().after(Duration::from_secs(3_600)));
+    };
+    let ips = ["127.0.0.1", "203.0.113.7", "::1", "2001:db8::1:2", "::ffff:203.0.113.7"];
+    let addresses: Vec<SocketAddr> = (0..40u16)
+        .map(|k| SocketAddr::new(ips[usize::from(k) % ips.len()].parse().unwrap(), 1000 + 977 * k))
+        .collect();
+    let asked = |site: &str, addresses: &[SocketAddr]| {
+        let mut ask = Command::new(&program);
+        ask.arg(directory.path().join("web")).arg(site);
+        for address in addresses {
+            ask.arg(address.ip().to_string()).arg(address.port().to_string());
+        }
+        let said = ask.output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    for part in [0, 1, CIRCLE / 7, CIRCLE / 2, CIRCLE - 1, CIRCLE] {
+        for (turn, why) in [(0, 3), (CIRCLE / 3, 4), (CIRCLE - 1, 5)] {
+            let verdict = Verdict::decode(word(part, turn, why));
+            let expected: String = addresses
+                .iter()
+                .map(|address| {
+                    let client = Client::new(*address);
+                    match decide(verdict, Treatment::ByConnection, client, 0, cluster.rotation) {
+                        Ok(()) => format!("1 {} 0\n", verdict.why().word()),
+                        Err(rejected) => format!("0 {} {}\n", rejected.why.word(), rejected.retry_after_s),
+                    }
+                })
+                .collect();
+            for (site, name) in names.iter().enumerate() {
+                set(site, verdict.encode());
+                assert_eq!(asked(name, &addresses), expected, "{part} {turn} {why}");
+            }
+        }
+    }
+    let one = |site: &str| asked(site, &addresses[..1]);
+    for (code, why) in Why::ALL.iter().enumerate() {
+        set(0, word(CIRCLE, 0, code as u64));
+        assert_eq!(one("alpha"), format!("1 {} 0\n", why.word()), "{why:?}");
+    }
+    set(0, word(0, 0, 3));
+    assert!(one("alpha").starts_with("0 over-target"));
+    assert_eq!(one("gamma"), "1 no-such-site 0\n");
+    led.lead(Time::from_ns(monotonic_ns() - 2_000_000_000));
+    assert_eq!(one("alpha"), "1 stale-verdict 0\n");
+    set(0, word(0, 0, 7));
+    assert_eq!(one("alpha"), "1 no-target 0\n", "a word that is no verdict");
 }
 
 /// As behind HAProxy, which tells its count at times.

@@ -7,70 +7,69 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::{Signal, geteuid};
+use nix::time::ClockId;
+use rustix::process::geteuid;
+use sidelong_edge::{LedByMemory, LedCluster};
 use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Host, Region, RegionSpec};
-use sidelong_layout::{NAME_BYTES, RegionKind, SiteId, VerdictsMap};
+use sidelong_fabric::{Host, Region};
+use sidelong_layout::{ChoiceMap, SiteId, Time};
 use sidelong_load::monotonic_ns;
+use sidelong_policy::balance::Balance;
 
 use super::{Cluster, Running, eventually, get, skipped, try_get};
 
 /// httpd's port, at a cluster's own address.
 const HTTPD: u16 = 8080;
-pub const ROTATION: Duration = Duration::from_secs(30);
 
 /// A verdict encoded as in policy: `part:31 turn:30 why:3`.
-pub const fn word(part: u64, turn: u64, why: u64) -> u64 {
+const fn word(part: u64, turn: u64, why: u64) -> u64 {
     part << 33 | turn << 3 | why
 }
-pub const CIRCLE: u64 = 1 << 30;
+const CIRCLE: u64 = 1 << 30;
 pub const OPEN: u64 = word(CIRCLE, 0, 1);
 pub const CLOSED: u64 = word(0, 0, 3);
 
-/// Verdicts as a helper keeps them, set by the test.
+/// The memory of a front, in which the test sets the sites' verdicts.
 pub struct Verdicts {
-    region: Region,
-    map: VerdictsMap,
-    pub file: PathBuf,
+    _led: LedByMemory,
+    choice: Region,
+    map: ChoiceMap,
+    /// Directory and name of its files.
+    pub prefix: PathBuf,
 }
 
 impl Verdicts {
     pub fn new(cluster: &Cluster, sites: &[&str]) -> Self {
-        let directory = cluster.path("verdicts");
-        let _ = std::fs::create_dir(&directory);
-        let map = VerdictsMap { sites: sites.len() };
-        let (name, kind, len) = ("verdicts", RegionKind::Verdicts, map.len());
-        let spec = RegionSpec { cluster: 0, name, kind, len, access: Access::ReadOnly, incarnation: 1 };
-        let region = Host::Shm(ShmHost::new(&directory)).offer(&spec, |_| ()).unwrap();
-        let file = directory.join("verdicts.region");
-        readable(&file, 0o644);
-        let verdicts = Verdicts { region, map, file };
-        for (index, site) in sites.iter().enumerate() {
-            let id = SiteId::new(index);
-            let mut name = [0; NAME_BYTES];
-            name[..site.len()].copy_from_slice(site.as_bytes());
-            for (word, bytes) in name.as_chunks::<8>().0.iter().enumerate() {
-                verdicts.store(map.name(id) + word * 8, u64::from_le_bytes(*bytes));
-            }
-            verdicts.store(map.stale(id), Duration::from_millis(150).as_nanos() as u64);
-            verdicts.store(map.rotation(id), ROTATION.as_nanos() as u64);
-            verdicts.decide(index, OPEN);
-        }
+        let directory = cluster.path("front");
+        std::fs::create_dir(&directory).unwrap();
+        let described = LedCluster {
+            sites: sites.iter().map(|site| (*site).to_owned()).collect(),
+            nodes: 1,
+            servers: Vec::new(),
+            stale: Duration::from_millis(150),
+            rotation: Duration::from_secs(30),
+            balance: Balance::default(),
+            drain_max: Duration::from_secs(1),
+            has_led: false,
+        };
+        let (host, now) = (Host::Shm(ShmHost::new(&directory)), Time::from_ns(monotonic_ns()));
+        let led = LedByMemory::offer(&host, "web1", &described, (0, 1), now).unwrap();
+        let [choice, _] = led.regions();
+        let map = ChoiceMap { nodes: 1, sites: sites.len(), servers: 0 };
+        let verdicts = Verdicts { _led: led, choice, map, prefix: directory.join("web1") };
+        (0..sites.len()).for_each(|site| verdicts.decide(site, OPEN));
         verdicts
-    }
-
-    fn store(&self, offset: usize, word: u64) {
-        self.region.store(offset, word, Ordering::Release);
     }
 
     /// Sets a verdict, from now on and for the next hour.
     pub fn decide(&self, site: usize, word: u64) {
-        self.store(self.map.verdict(SiteId::new(site)), word);
-        self.decided_at(site, monotonic_ns() + 3_600_000_000_000);
+        self.choice.store(self.map.verdict(SiteId::new(site)), word, Ordering::Release);
+        self.decided_at(monotonic_ns() + 3_600_000_000_000);
     }
 
-    pub fn decided_at(&self, site: usize, time_ns: u64) {
-        self.store(self.map.time(SiteId::new(site)), time_ns);
+    /// Sets when the front has scanned last.
+    pub fn decided_at(&self, time_ns: u64) {
+        self.choice.store(ChoiceMap::TIME, time_ns, Ordering::Release);
     }
 }
 
@@ -98,7 +97,12 @@ pub struct Httpd {
 impl Httpd {
     /// `None`, with a printed reason, if httpd is not installed. `each` is added to every virtual host. Without
     /// verdicts it runs without mod_sidelong.
-    pub fn start(cluster: &Cluster, verdicts: Option<&Path>, sites: &[&str], each: &str) -> Option<Httpd> {
+    pub fn start(
+        cluster: &Cluster,
+        verdicts: Option<&Verdicts>,
+        sites: &[&str],
+        each: &str,
+    ) -> Option<Httpd> {
         let query = |variable: &str| {
             let asked = Command::new("apxs").args(["-q", variable]).output().ok()?;
             Some(String::from_utf8(asked.stdout).ok()?.trim().to_owned()).filter(|answer| !answer.is_empty())
@@ -142,10 +146,10 @@ impl Httpd {
             })
             .collect();
         let ours = match verdicts {
-            Some(file) => format!(
-                "LoadModule sidelong_module {}\nSidelongVerdicts {}\n",
+            Some(verdicts) => format!(
+                "LoadModule sidelong_module {}\nSidelongFront {}\n",
                 build.join("mod_sidelong.so").display(),
-                file.display()
+                verdicts.prefix.display()
             ),
             None => String::new(),
         };
@@ -173,21 +177,6 @@ impl Httpd {
 
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    /// Restarts it gracefully, and waits for that.
-    pub fn restart(&self) {
-        let runs = || self.said().matches("resuming normal operations").count();
-        let before = runs();
-        self.server.signal(Signal::USR1);
-        eventually("httpd runs again", || runs() > before);
-    }
-
-    /// How often its parent has `file` open.
-    pub fn descriptors(&self, file: &Path) -> usize {
-        let parent = self.server.pid().as_raw_nonzero();
-        let open = std::fs::read_dir(format!("/proc/{parent}/fd")).unwrap().flatten();
-        open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == file)).count()
     }
 
     pub fn status(&self, site: &str) -> u16 {
