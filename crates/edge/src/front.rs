@@ -4,13 +4,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use sidelong_proxy::Stop;
+
 use crate::admin::Admin;
 use crate::gate::Gate;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::seen::Seen;
 use crate::server::{Error, pages};
-use crate::signals::Signals;
 use crate::status::State;
 use crate::view::View;
 
@@ -58,16 +59,16 @@ impl Front {
         Arc::clone(&self.state.seen)
     }
 
-    /// Answers at the admin endpoint until SIGTERM or SIGINT.
+    /// Answers at the admin endpoint until `stop` says so.
     ///
     /// # Errors
     /// If the endpoint does not start.
-    pub fn run(self) -> Result<(), Error> {
+    pub fn run(self, mut stop: impl AsyncFnMut() -> Stop) -> Result<(), Error> {
         let failed = |source| Error::Admin { edge: self.name.clone(), source };
         let pages = pages(Arc::clone(&self.state), self.metrics(), Arc::<AtomicBool>::default());
         let _admin = self.admin.map(|listener| Admin::start(listener, pages)).transpose().map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        runtime.block_on(Signals::next(&mut None));
+        runtime.block_on(stop());
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_proxy::{HTTP_PROTOCOLS, Proxy, Server};
+use sidelong_proxy::{HTTP_PROTOCOLS, Proxy, Server, Stop};
 use sidelong_tls::{Certificate, ClientCa, Tls};
 
 use crate::access_log::AccessLog;
@@ -19,7 +19,6 @@ use crate::peers::Peers;
 use crate::routes::Routes;
 use crate::seen::Seen;
 use crate::settings::{self, EdgeSettings, NodeAddress};
-use crate::signals::Signals;
 use crate::status::State;
 use crate::view::View;
 
@@ -165,11 +164,12 @@ impl Edge {
         Arc::clone(&self.state.seen)
     }
 
-    /// Serves until SIGTERM, which lets requests in flight end, or SIGINT, which does not.
+    /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end; `stop` is awaited again then, for
+    /// [`Stop::Now`].
     ///
     /// # Errors
     /// If the admin endpoint or the threads that serve clients do not start.
-    pub fn run(self) -> Result<(), Error> {
+    pub fn run(self, stop: impl AsyncFnMut() -> Stop) -> Result<(), Error> {
         let edge = || self.settings.name.clone();
         let is_closing = Arc::<AtomicBool>::default();
         let pages = pages(Arc::clone(&self.state), Arc::clone(&self.metrics), Arc::clone(&is_closing));
@@ -193,9 +193,8 @@ impl Edge {
             limits: self.settings.limits,
             is_closing,
         };
-        let mut signals = None;
         let drain_max = self.settings.limits.response_timeout;
-        let served = proxy.run(routes, drain_max, async || Signals::next(&mut signals).await);
+        let served = proxy.run(routes, drain_max, stop);
         served.map_err(|source| Error::Serve { edge: edge(), source })?;
         if let Some(log) = self.log {
             log.finish();

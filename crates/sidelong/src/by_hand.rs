@@ -14,11 +14,11 @@ use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
 
 use crate::cli::{DrainArgs, MoveArgs, ResumeArgs, RunningArgs};
-use crate::edge;
+use crate::cluster;
 use crate::failure::{Failure, say, some};
-use crate::history::{BY_HAND, ByHand, HELD, Log, PINNED, RESUMED, Record};
-use crate::parts::{self, Parts};
 use crate::top;
+use sidelong_app::Parts;
+use sidelong_app::history::{BY_HAND, ByHand, HELD, Log, PINNED, RESUMED, Record};
 
 /// If neither the node nor the board is heard within this time, the cluster does not run.
 const FIRST_MAX: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ fn named(of: &RunningArgs, name: &str) -> Result<Named, Failure> {
         Some(file) => file.clone(),
         None => top::running()?,
     };
-    let cluster = parts::cluster(&file, of.fabric)?;
+    let cluster = cluster::cluster(&file, of.fabric)?;
     let names = || cluster.nodes.iter().map(|node| node.name.as_str());
     let node = names().position(|node| node == name);
     let node = NodeId::new(node.ok_or_else(|| unknown(&file, "node", name, names().collect()))?);
@@ -148,7 +148,7 @@ impl Hand {
                 Outcome::AtFloor if !self.has_spare(plan) => return Err(self.at_floor(plan)),
                 Outcome::NotDrained(kept) => return Err(self.not_drained(plan, kept)),
                 Outcome::NotChanged { fault } => {
-                    let fault = edge::not_changed(fault);
+                    let fault = sidelong_app::not_changed(fault);
                     let by_hand = self.by_hand(plan, "not-changed", None, Some(fault.clone()));
                     self.keep(by_hand, began.elapsed());
                     return Err(self.not_changed(plan, &fault));
@@ -311,7 +311,7 @@ impl Hand {
             Undrained::Node => self.at_fronts(plan.node),
             _ => Vec::new(),
         };
-        let kept = [vec![edge::undrained(&self.parts, kept)], theirs].concat().join(", ");
+        let kept = [vec![sidelong_app::undrained(&self.parts, kept)], theirs].concat().join(", ");
         let site = self.site(plan.from().unwrap_or(plan.site()));
         let (name, bound) = (&self.name, self.parts.cluster.reconfig.drain_max);
         let longer = if plan.goal == Goal::Hold { "; --wait waits for them" } else { "" };
@@ -329,7 +329,7 @@ impl Hand {
             };
             let requests = FrontWord::decode(word).requests;
             let is_kept = word != FrontWord::GONE && requests > 0;
-            is_kept.then(|| edge::undrained(&self.parts, Undrained::Requests(front, requests)))
+            is_kept.then(|| sidelong_app::undrained(&self.parts, Undrained::Requests(front, requests)))
         });
         said.collect()
     }

@@ -1,46 +1,22 @@
 //! `sidelong cache`: a cache that memcached's clients use, by memcached's switches or by a cluster file.
 
-mod metrics;
 mod switches;
 
-use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use clap::Args;
-use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
-use rustix::rand::{GetRandomFlags, getrandom};
-use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
-use sidelong_cache::server::{self, Listener, Options, Way};
-use sidelong_cache::{Cache, Login, Near, Published, Settings, Users};
-use sidelong_config::CachePeer;
-use sidelong_edge::Admin;
-use sidelong_fabric::{Access, RegionSpec};
-use sidelong_layout::{CacheMap, RegionKind};
-use sidelong_policy::cache::store::Eviction;
-use sidelong_tls::{Certificate, ClientCa, RENEW_EVERY, Tls, TlsError};
+use sidelong_app::cache::Setup;
+use sidelong_app::{Event, Failure};
 
 use crate::cli::PartArgs;
-use crate::event::Event;
-use crate::fabric::{Offering, items_region};
-use crate::failure::{Failure, say};
+use crate::event;
+use crate::failure::say;
 use crate::hangup::Hangup;
-use crate::listen;
 use crate::parent::{self, end_with_parent};
-use crate::parts::Parts;
-use crate::regions;
+use crate::part;
 use switches::Switches;
-
-const MIB: usize = 1 << 20;
-/// Access to the socket at which other caches connect.
-const SOCKET_MASK: u32 = 0o600;
-/// Descriptors beside those of clients: other caches, both ways, and strangers.
-const OTHER_DESCRIPTORS: u64 = 256;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -71,159 +47,6 @@ Examples:
   sidelong cache -s /run/app/cache.sock -a 770
   sidelong cache c1 --config cluster.toml";
 
-/// What a cache is to be, whoever says it.
-struct Setup {
-    /// Memory in MiB, tables included.
-    memory_mib: usize,
-    /// Most bytes of an item.
-    item_bytes_max: usize,
-    eviction: Eviction,
-    evicts: bool,
-    threads: u32,
-    /// Most clients at a time.
-    clients_max: u32,
-    place: Place,
-    /// What TLS at TCP ports goes by.
-    tls: Option<TlsFiles>,
-    /// Access to a Unix socket.
-    unix_mask: u32,
-    /// The port of addresses without one.
-    tcp_port: u16,
-    /// The file of users and how they log in, if clients must.
-    users: Option<(PathBuf, Login)>,
-    /// The admin endpoint.
-    admin: Option<SocketAddr>,
-    verbosity: u8,
-    /// The cache of a cluster file that it is.
-    member: Option<Member>,
-}
-
-/// PEM files.
-struct TlsFiles {
-    certificate: PathBuf,
-    key: PathBuf,
-    /// The authority whose certificates clients must show, if they must.
-    client_ca: Option<PathBuf>,
-}
-
-impl TlsFiles {
-    fn read(&self) -> Result<Tls, Failure> {
-        let certificate = Certificate::read(&self.certificate, &self.key).map_err(|error| match error {
-            TlsError::File { .. } | TlsError::Empty { .. } => Failure::new(error.to_string()),
-            error => Failure::new(format!("{}: {error}", self.certificate.display())),
-        })?;
-        let client_ca = self.client_ca.as_deref().map(ClientCa::read).transpose();
-        let client_ca = client_ca.map_err(|error| Failure::new(error.to_string()))?;
-        Tls::new(vec![certificate], client_ca, &[]).map_err(|error| Failure::new(error.to_string()))
-    }
-}
-
-/// Takes over certificates that were replaced on disk, for as long as the process runs.
-fn renew(tls: Tls) -> Result<(), Failure> {
-    let renewing = move || loop {
-        thread::sleep(RENEW_EVERY);
-        tls.renew();
-    };
-    thread::Builder::new().name("tls".into()).spawn(renewing)?;
-    Ok(())
-}
-
-/// A secret of the hash of keys.
-pub(crate) fn seed() -> Result<[u64; 2], Failure> {
-    let mut secret = [0; 16];
-    getrandom(&mut secret, GetRandomFlags::empty())?;
-    let (halves, _) = secret.as_chunks::<8>();
-    Ok([u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])])
-}
-
-/// Where clients connect.
-enum Place {
-    Tcp(Vec<SocketAddr>),
-    Unix(PathBuf),
-}
-
-/// A cache of a cluster file.
-struct Member {
-    parts: Parts,
-    /// Its number among the file's caches.
-    index: usize,
-    /// Held while it lives, if it is a part of an `up`.
-    _held: Option<File>,
-}
-
-impl Member {
-    fn find(args: &PartArgs) -> Result<Self, Failure> {
-        let parts = Parts::load(args)?;
-        let _held = parent::hold(args, &parts.run)?;
-        let peers = &parts.cluster.cache.peers;
-        let index = peers.iter().position(|peer| peer.name == args.name).ok_or_else(|| {
-            let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
-            let known = if names.is_empty() { "no [[cache.peer]]".to_owned() } else { names.join(", ") };
-            Failure::new(format!("{} has no cache {:?}; it has {known}", args.config.display(), args.name))
-        })?;
-        Ok(Member { parts, index, _held })
-    }
-
-    /// Where a cache of the cluster carries out the others' commands.
-    fn socket(&self, peer: &CachePeer) -> PathBuf {
-        self.parts.run.path().join(format!("{}.cache", peer.name))
-    }
-
-    /// Where the others connect. `None` if there are none.
-    fn listener(&self) -> Result<Option<Listener>, Failure> {
-        match self.way(self.peer()) {
-            Some(Way::Socket(path)) => Ok(Some(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path))),
-            Some(Way::Network { address, secret, cluster }) => {
-                Ok(Some(Listener::Network { listener: listen(address)?, secret, cluster }))
-            }
-            None => Ok(None),
-        }
-    }
-
-    /// How a cache of the cluster is told what to carry out. `None` if it is alone on a machine of its own.
-    fn way(&self, peer: &CachePeer) -> Option<Way> {
-        let Some(secret) = self.parts.fabric.secret() else { return Some(Way::Socket(self.socket(peer))) };
-        let (cluster, _) = self.parts.life();
-        Some(Way::Network { address: peer.fabric_listen?, secret: secret.clone(), cluster })
-    }
-
-    /// Where it offers its memory to the others. `None` if they ask it for items.
-    fn offering(&self) -> Result<Option<Offering>, Failure> {
-        let fabric = &self.parts.fabric;
-        let listen = if fabric.has_device() { self.peer().verbs_listen } else { None };
-        match listen {
-            Some(listen) => Ok(Some(fabric.offer(listen)?)),
-            None if fabric.shares_memory() => Ok(Some(fabric.offer(self.peer().listen)?)),
-            None => Ok(None),
-        }
-    }
-
-    fn peer(&self) -> &CachePeer {
-        &self.parts.cluster.cache.peers[self.index]
-    }
-
-    fn setup(self) -> Setup {
-        let (cache, peer) = (&self.parts.cluster.cache, self.peer());
-        Setup {
-            memory_mib: peer.memory_mb as usize,
-            item_bytes_max: cache.item_bytes_max as usize,
-            eviction: cache.eviction,
-            evicts: true,
-            // One alone talks to the other caches.
-            threads: 1,
-            clients_max: peer.clients_max,
-            place: Place::Tcp(vec![peer.listen]),
-            tls: None,
-            unix_mask: 0o700,
-            tcp_port: peer.listen.port(),
-            users: None,
-            admin: peer.admin,
-            verbosity: 0,
-            member: Some(self),
-        }
-    }
-}
-
 impl CacheArgs {
     /// Those of a part of a cluster, if it is one.
     fn part(&self) -> Option<PartArgs> {
@@ -240,199 +63,26 @@ impl CacheArgs {
 
 pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
     end_with_parent(args.with_parent)?;
-    let setup = match args.part() {
-        Some(part) => Member::find(&part)?.setup(),
-        None => args.switches.setup()?,
+    let (setup, _held) = match args.part() {
+        Some(args) => {
+            let cluster = part::read(&args)?;
+            let held = parent::hold(&args, &cluster)?;
+            (Setup::of_cluster(cluster, &args.name)?, held)
+        }
+        None => (args.switches.setup()?, None),
     };
     Hangup::ignore()?.log()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    setup.raise_descriptors()?;
-    let published = setup.admin.map(|_| Arc::new(Published::new()));
-    let options = setup.options(published.clone())?;
-    let (cache, cluster) = setup.cache(options.began_ns)?;
-    // Before clients can come, whose commands others may have to carry out.
-    let for_caches = setup.member.as_ref().map(Member::listener).transpose()?.flatten();
-    let tls = setup.tls.as_ref().map(TlsFiles::read).transpose()?;
-    let mut listeners = setup.listeners(tls.as_ref())?;
-    tls.map(renew).transpose()?;
-    let _admin = match (setup.admin, published) {
-        (Some(address), Some(published)) => {
-            Some(Admin::start(listen(address)?, metrics::pages(&options.version, published))?)
+    let ready = |at: &[String]| {
+        if args.events {
+            event::print(&Event::Ready);
+        } else if !quiet {
+            say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
         }
-        _ => None,
+        Ok(())
     };
-    let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
-    listeners.extend(for_caches);
-    if args.events {
-        Event::Ready.print();
-    } else if !quiet {
-        say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
-    }
-    server::serve(&listeners, &options, cache, cluster, &stop)?;
-    Ok(())
-}
-
-impl Setup {
-    /// The cache, whose second 0 was at `began_ns`, and the others of its cluster.
-    fn cache(&self, began_ns: u64) -> Result<(Cache, Option<server::Cluster>), Failure> {
-        let settings = self.settings()?;
-        let Some(member) = &self.member else {
-            let refused = |error| Failure::new(format!("-m {}: {error}", self.memory_mib));
-            return Ok((Cache::new(settings).map_err(refused)?, None));
-        };
-        let Parts { cluster, fabric, .. } = &member.parts;
-        let all = &cluster.cache.peers;
-        let offering = member.offering()?;
-        let map = |peer: &CachePeer| {
-            let map = CacheMap::new(peer.memory_mb as usize * MIB, all.len());
-            if fabric.has_device() { map.remote() } else { map }
-        };
-        let peer = |peer: &CachePeer| Peer {
-            name: peer.name.clone(),
-            region: items_region(&peer.name),
-            map: map(peer),
-        };
-        let peers: Vec<Peer> = all.iter().map(peer).collect();
-        let ways = all.iter().filter_map(|peer| member.way(peer)).collect();
-        let directory = offering.as_ref().map(|_| fabric.directory());
-        let neighbours = Neighbours::new(member.index, &peers, directory, fabric.initiator()?);
-        let Some(offering) = offering else {
-            let near_bytes = cluster.cache.near_bytes(member.peer()) as usize;
-            let near = (near_bytes > 0).then(|| Near::new(cluster.cache.fresh, near_bytes));
-            let own = Settings { memory_bytes: settings.memory_bytes - near_bytes, ..settings };
-            return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways, near })));
-        };
-        let Peer { region, map, .. } = &peers[member.index];
-        let (identity, incarnation) = member.parts.life();
-        let spec = RegionSpec {
-            name: region,
-            kind: RegionKind::Cache,
-            len: map.len(),
-            access: Access::ReadOnly,
-            cluster: identity,
-            incarnation,
-        };
-        let region = regions::offer_owned(&offering.host, &spec, "memory_mb of the cache")?;
-        region.key().map_or(Ok(()), |key| offering.publish(key))?;
-        let cache = Cache::offered(settings, region, *map, began_ns);
-        Ok((cache, Some(server::Cluster { neighbours, ways, near: None })))
-    }
-
-    fn settings(&self) -> Result<Settings, Failure> {
-        Ok(Settings {
-            memory_bytes: self.memory_mib * MIB,
-            item_bytes_max: self.item_bytes_max,
-            eviction: self.eviction,
-            evicts: self.evicts,
-            seed: seed()?,
-        })
-    }
-
-    fn options(&self, published: Option<Arc<Published>>) -> Result<Options, Failure> {
-        Ok(Options {
-            threads: self.threads as usize,
-            clients_max: self.clients_max as usize,
-            users: self.users.as_ref().map(|(file, login)| users(file, *login)).transpose()?,
-            version: sidelong_cache::VERSION.to_owned(),
-            settings: self.shown(),
-            // Its first second is 1.
-            began_ns: now_ns().saturating_sub(1_000_000_000),
-            published,
-        })
-    }
-
-    /// The rows of `stats settings` that dashboards know.
-    fn shown(&self) -> Vec<(&'static str, String)> {
-        let (port, socket) = match &self.place {
-            Place::Tcp(_) => (self.tcp_port, "NULL".to_owned()),
-            Place::Unix(path) => (0, path.display().to_string()),
-        };
-        let login = |login| {
-            let is_so = self.users.as_ref().is_some_and(|(_, by)| *by == login);
-            if is_so { "yes" } else { "no" }.to_owned()
-        };
-        let mut rows = vec![
-            ("tcpport", port.to_string()),
-            ("udpport", "0".to_owned()),
-            ("domain_socket", socket),
-            ("umask", format!("{:o}", self.unix_mask)),
-            ("verbosity", self.verbosity.to_string()),
-            ("evictions", if self.evicts { "on" } else { "off" }.to_owned()),
-            ("eviction_rule", self.eviction.to_string()),
-            ("num_threads", self.threads.to_string()),
-            ("cas_enabled", "yes".to_owned()),
-            ("hash_algorithm", "siphash13".to_owned()),
-            ("auth_enabled_ascii", login(Login::Text)),
-            ("auth_enabled_sasl", login(Login::Sasl)),
-        ];
-        rows.push(("ssl_enabled", if self.tls.is_some() { "yes" } else { "no" }.to_owned()));
-        if let Some(tls) = &self.tls {
-            rows.push(("ssl_chain_cert", tls.certificate.display().to_string()));
-            rows.push(("ssl_key", tls.key.display().to_string()));
-            rows.push(("ssl_verify_mode", if tls.client_ca.is_some() { "2" } else { "0" }.to_owned()));
-        }
-        if let Some(member) = &self.member {
-            rows.push(("name", member.peer().name.clone()));
-            rows.push(("fresh_ms", (member.parts.cluster.cache.fresh.as_secs_f64() * 1e3).to_string()));
-        }
-        rows
-    }
-
-    fn listeners(&self, tls: Option<&Tls>) -> Result<Vec<Listener>, Failure> {
-        match &self.place {
-            Place::Tcp(addresses) => {
-                addresses.iter().map(|address| Ok(Listener::Tcp(listen(*address)?, tls.cloned()))).collect()
-            }
-            Place::Unix(path) => {
-                Ok(vec![Listener::Unix(unix_listener(path, self.unix_mask)?, path.to_owned())])
-            }
-        }
-    }
-
-    /// Lets this process have as many descriptors as its clients need.
-    fn raise_descriptors(&self) -> Result<(), Failure> {
-        let needed = u64::from(self.clients_max) + OTHER_DESCRIPTORS;
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        if current.is_none_or(|current| current >= needed) {
-            return Ok(());
-        }
-        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
-            let key = if self.member.is_some() { "clients_max" } else { "-c" };
-            let maximum = maximum.map_or_else(String::new, |maximum| maximum.to_string());
-            Failure::new(format!(
-                "{key}: {needed} descriptors are needed, and the limit is {maximum} (ulimit -Hn)"
-            ))
-        })
-    }
-}
-
-fn unix_listener(path: &Path, mask: u32) -> Result<UnixListener, Failure> {
-    let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-    // A socket at which nobody answers was left by a process that was killed.
-    if UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
-        fs::remove_file(path).map_err(named)?;
-    }
-    let before = umask(Mode::from_raw_mode(0o777 & !mask));
-    let listener = UnixListener::bind(path);
-    umask(before);
-    let listener = listener.map_err(named)?;
-    listen::widen(&listener).map_err(named)?;
-    Ok(listener)
-}
-
-fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    listen::listen(address).map_err(|error| Failure::new(format!("{address}: {error}")))
-}
-
-fn users(path: &Path, login: Login) -> Result<Users, Failure> {
-    let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-    let text = std::io::read_to_string(sidelong_files::open_regular(path).map_err(named)?).map_err(named)?;
-    let users = Users::parse(&text, login);
-    if users.is_empty() {
-        return Err(Failure::new(format!("{}: it has no line NAME:PASSWORD", path.display())));
-    }
-    Ok(users)
+    setup.serve(ready, &stop)
 }

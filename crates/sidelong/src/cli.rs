@@ -13,12 +13,12 @@ use sidelong_sim::sweep::Part;
 use sidelong_workload::walk::AT_ONCE_MAX;
 
 use crate::cache::CacheArgs;
+use crate::cluster;
 use crate::failure::{Failure, say, some};
 use crate::front::lines::By;
 use crate::history::time_of_day;
 use crate::lab::LabArgs;
 use crate::load::LoadArgs;
-use crate::parts;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
@@ -545,7 +545,7 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
             for edge in &cluster.edges {
-                check_tls(&edge.name, &parts::certificates(edge), edge.client_ca.as_deref())?;
+                check_tls(&edge.name, &sidelong_app::parts::certificates(edge), edge.client_ca.as_deref())?;
             }
             let caches = match cluster.cache.peers.len() {
                 0 => String::new(),

@@ -22,12 +22,15 @@ impl Hangup {
     pub(crate) fn log(mut self) -> io::Result<()> {
         let log = move || {
             for _ in self.0.forever() {
-                tracing::warn!(
-                    "SIGHUP was ignored: the cluster file is read at start only; restart to apply changes"
-                );
+                warn();
             }
         };
         thread::Builder::new().name("hangup".to_owned()).spawn(log)?;
         Ok(())
     }
+}
+
+/// Logs that a SIGHUP was ignored.
+pub(crate) fn warn() {
+    tracing::warn!("SIGHUP was ignored: the cluster file is read at start only; restart to apply changes");
 }

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::cli::InitArgs;
 use crate::failure::{Failure, say};
-use crate::foreign;
 use crate::up::FrontMake;
+use sidelong_app::foreign;
 
 /// Port of the edge's admin endpoint: that of its listener and this.
 const ADMIN_PORT_OFFSET: u16 = 1000;

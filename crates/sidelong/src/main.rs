@@ -6,35 +6,25 @@
 
 mod by_hand;
 mod cache;
-mod cgroup;
-mod changer;
 mod cli;
-mod documents;
-mod edge;
+mod cluster;
 mod event;
-mod fabric;
 mod failure;
-mod foreign;
 mod front;
 mod hangup;
 mod history;
 mod init;
 mod interrupt;
 mod lab;
-mod listen;
 mod load;
 mod log;
 mod monitor;
-mod node;
 mod page;
 mod parent;
-mod parts;
+mod part;
 mod perf;
 mod progress;
-mod reads;
-mod regions;
 mod sim;
-mod site_change;
 mod status;
 mod top;
 mod trace;
@@ -69,11 +59,11 @@ fn main() -> ExitCode {
         Command::Drain(args) => by_hand::drain(&args, cli.quiet),
         Command::Resume(args) => by_hand::resume(&args, cli.quiet),
         Command::Move(args) => by_hand::move_to(&args, cli.quiet),
-        Command::Node(args) => part(&args, node::run),
-        Command::Edge(args) => part(&args, edge::run),
+        Command::Node(args) => part(&args, part::node),
+        Command::Edge(args) => part(&args, part::edge),
         Command::Front(args) => match &args.ask {
             Some(ask) => front::ask(ask),
-            None => part(args.part.as_ref().expect("clap asks for it without a subcommand"), front::run),
+            None => part(args.part.as_ref().expect("clap asks for it without a subcommand"), part::front),
         },
         Command::Cache(args) => tell(args.events, cache::run(&args, cli.quiet)),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {
@@ -116,7 +106,7 @@ fn part(args: &PartArgs, run: fn(&PartArgs) -> Result<(), Failure>) -> Result<()
 /// Reports a failure as an event too, if a part prints events.
 fn tell(events: bool, done: Result<(), Failure>) -> Result<(), Failure> {
     if let (true, Err(Failure(reason))) = (events, &done) {
-        Event::Failed { reason: reason.clone() }.print();
+        event::print(&Event::Failed { reason: reason.clone() });
     }
     done
 }

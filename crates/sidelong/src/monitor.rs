@@ -8,7 +8,7 @@ use sidelong_load::Reading;
 use sidelong_reconfig::Links;
 
 use crate::failure::Failure;
-use crate::parts::Parts;
+use sidelong_app::Parts;
 
 /// The latest scan, and sums over the scans since they were last taken.
 pub(crate) struct Monitor {

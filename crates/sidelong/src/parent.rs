@@ -8,6 +8,7 @@ use rustix::process::{
     Flock, FlockType, Pid, PidfdFlags, Signal, fcntl_getlk, getppid, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal,
 };
+use sidelong_config::Cluster;
 use sidelong_fabric::RunDirectory;
 
 use crate::cli::PartArgs;
@@ -35,12 +36,12 @@ pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
 ///
 /// It is a record lock, of which the kernel tells who holds it. It lasts until the process closes any descriptor of the file,
 /// so nothing else in a part opens it.
-pub(crate) fn hold(args: &PartArgs, run: &RunDirectory) -> Result<Option<File>, Failure> {
+pub(crate) fn hold(args: &PartArgs, cluster: &Cluster) -> Result<Option<File>, Failure> {
     // The others, such as the lab's, have no `up`.
     if args.with_parent.is_none_or(|parent| parent == 0) {
         return Ok(None);
     }
-    let file = open(run)?;
+    let file = open(&RunDirectory::open(&cluster.run_dir)?)?;
     fcntl_lock(&file, FlockOperation::LockShared)?;
     Ok(Some(file))
 }

@@ -13,10 +13,10 @@ use sidelong_fabric::RunDirectory;
 use sidelong_workload::deadline::Timed;
 
 use crate::cli::StatusArgs;
+use crate::cluster;
 use crate::failure::{Failure, say};
-use crate::history::{self, Holder};
-use crate::parts;
 use crate::top;
+use sidelong_app::history::{self, Holder};
 
 /// Longest wait for an edge to connect, to take the request, and to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => top::running()?,
     };
-    let cluster = parts::cluster(&file, None)?;
+    let cluster = cluster::cluster(&file, None)?;
     let asked = ask(&cluster);
     if asked.iter().all(|(_, answer)| answer.is_err()) {
         let why =

@@ -28,12 +28,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("figure", &[]),
     ("sim", &["files", "layout", "fabric", "state", "policy", "config", "reconfig", "trace", "figure"]),
     ("workload", &["policy", "trace"]),
+    (
+        "app",
+        &[
+            "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "workload",
+            "files", "tls",
+        ],
+    ),
     ("lab", &["config", "fabric", "trace", "workload", "figure"]),
     (
         "sidelong",
         &[
-            "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace",
-            "workload", "sim", "lab", "files", "tls",
+            "app", "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge",
+            "trace", "workload", "sim", "lab",
         ],
     ),
     ("xtask", &[]),

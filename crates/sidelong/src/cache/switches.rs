@@ -9,8 +9,8 @@ use sidelong_cache::Login;
 use sidelong_cache::cache::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use sidelong_policy::cache::store::Eviction;
 
-use super::{MIB, Place, Setup, TlsFiles};
-use crate::failure::Failure;
+use sidelong_app::Failure;
+use sidelong_app::cache::{MIB, Place, Setup, TlsFiles};
 
 /// The smallest and the largest of the largest items, as memcached has them, in bytes.
 const ITEM_BYTES_MIN: usize = 1 << 10;

@@ -1,35 +1,13 @@
-//! A front without a proxy: the kernel sends each connection to a site's address to a node.
+//! The addresses of a front without a proxy, and what its programs do.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use sidelong_app::front::{Attached, connect_failure};
 use sidelong_config::{Cluster, FrontEntry};
-use sidelong_edge::{Led, LedByConnect};
-use sidelong_fabric::Host;
-use sidelong_fabric::shm::ShmHost;
-use sidelong_layout::{ChoiceMap, Time, WorkersMap};
-use sidelong_load::{
-    ConnectError, ConnectSpec, Connections, Directed, keep_privileges_to_detach, monotonic_ns,
-};
+use sidelong_load::{ConnectError, Connections, monotonic_ns};
 
-use super::memory::described;
-use crate::cgroup;
 use crate::failure::{Failure, say};
-use crate::parts::Parts;
-
-/// Begins to direct connections.
-pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Failure> {
-    let place = Place::of(&parts.cluster, entry)?;
-    let life = parts.life();
-    let directed =
-        Directed::start(&place.spec(&parts.cluster, life.0)).map_err(|error| wrong(entry, &error))?;
-    keep_privileges_to_detach()?;
-    let host = Host::Shm(ShmHost::new(parts.run.path()));
-    let now = Time::from_ns(monotonic_ns());
-    Ok(Box::new(LedByConnect::start(&host, &entry.name, &described(&parts.cluster), life, directed, now)?))
-}
 
 /// The addresses to use.
 pub(super) fn lines(cluster: &Cluster) -> String {
@@ -43,7 +21,7 @@ pub(super) fn lines(cluster: &Cluster) -> String {
 
 /// Says whether the programs are attached and the front scans, and where the connections are.
 pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
-    let place = Place::of(cluster, entry)?;
+    let place = Attached::of(cluster, entry)?;
     // Of any cluster file: the front has refused others.
     let found = Connections::read(&place.spec(cluster, 0)).map_err(|error| match error {
         ConnectError::Directory { path, source } => Failure::new(format!(
@@ -51,7 +29,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
             path.display(),
             entry.name
         )),
-        error => wrong(entry, &error),
+        error => connect_failure(entry, &error),
     })?;
     if !found.missing.is_empty() {
         return Err(Failure::new(format!(
@@ -78,50 +56,4 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         let _ = writeln!(said, "node {} has {connections} connections", node.name);
     }
     say(said)
-}
-
-/// Where programs are attached and pinned.
-struct Place {
-    directory: PathBuf,
-    group: PathBuf,
-    sites: Vec<SocketAddr>,
-}
-
-impl Place {
-    fn of(cluster: &Cluster, entry: &FrontEntry) -> Result<Self, Failure> {
-        let mounted = |kind: &str, advice: &str| {
-            cgroup::mount_of(kind)?
-                .ok_or_else(|| Failure::new(format!("front {}: no {kind} is mounted: {advice}", entry.name)))
-        };
-        let directory = match &entry.dir {
-            Some(dir) => dir.clone(),
-            None => mounted("bpf", "mount -t bpf bpf /sys/fs/bpf")?
-                .join("sidelong")
-                .join(&cluster.name)
-                .join(&entry.name),
-        };
-        let group = match &entry.cgroup {
-            Some(group) => group.clone(),
-            None => mounted("cgroup2", "mount -t cgroup2 none /sys/fs/cgroup")?,
-        };
-        let sites = cluster.sites.iter().filter_map(|site| site.connect).collect();
-        Ok(Place { directory, group, sites })
-    }
-
-    fn spec(&self, cluster: &Cluster, identity: u64) -> ConnectSpec<'_> {
-        let nodes = cluster.nodes.len();
-        let servers = cluster.nodes.iter().map(|node| node.addresses.len()).sum();
-        ConnectSpec {
-            directory: &self.directory,
-            group: &self.group,
-            sites: &self.sites,
-            choice: ChoiceMap { nodes, sites: cluster.sites.len(), servers },
-            counts: WorkersMap { nodes },
-            cluster: identity,
-        }
-    }
-}
-
-fn wrong(entry: &FrontEntry, error: &ConnectError) -> Failure {
-    Failure::new(format!("front {}: {error}", entry.name))
 }

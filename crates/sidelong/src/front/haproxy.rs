@@ -1,36 +1,21 @@
-//! A front that leads HAProxy by its Runtime API.
+//! The lines of HAProxy's configuration, and what its Runtime API says of its servers.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sidelong_config::{Cluster, Drain, FrontEntry, LedBy, ServerAddress};
-use sidelong_edge::{
-    HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, LedByMemory, haproxy_admission,
-    survey_haproxy,
-};
+use sidelong_app::front::{haproxy_backend, haproxy_cluster, haproxy_socket};
+use sidelong_config::{Cluster, FrontEntry, LedBy, ServerAddress};
+use sidelong_edge::{HaproxyServer, haproxy_admission, survey_haproxy};
 use sidelong_layout::{NodeId, SiteId};
 use sidelong_policy::index::Capacity;
 
 use super::lines::Pool;
 use super::memory;
 use crate::failure::{Failure, say};
-use crate::parts::Parts;
-
-/// Begins to lead HAProxy; by `choice`, if its Lua chooses.
-pub(super) fn led(
-    parts: &Parts,
-    entry: &FrontEntry,
-    choice: Option<LedByMemory>,
-) -> Result<Box<dyn Led>, Failure> {
-    let cluster = described(&parts.cluster, entry, &parts.capacities());
-    let led = LedByHaproxy::start(&entry.name, socket(entry).to_owned(), cluster, choice)
-        .map_err(|error| Failure::new(format!("front {}: cannot start a thread: {error}", entry.name)))?;
-    Ok(Box::new(led))
-}
 
 /// The line that opens HAProxy's Runtime API.
 pub(crate) fn socket_line(entry: &FrontEntry) -> String {
-    format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display())
+    format!("global\n    stats socket {} mode 600 level admin\n", haproxy_socket(entry).display())
 }
 
 /// Where its Lua is installed.
@@ -53,7 +38,7 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
     let mut lines = String::new();
     for pool in pools {
         // leastconn takes weights of any size, and evens out what changes between two of them.
-        let name = backend(led, pool.name);
+        let name = haproxy_backend(led, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
         let by = led.map(FrontEntry::led_by);
         match by.filter(|_| admits) {
@@ -85,14 +70,18 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
 
 /// Says which servers HAProxy has for each site.
 pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
-    let described = described(cluster, entry, &vec![Capacity::default(); cluster.nodes.len()]);
-    let found = survey_haproxy(socket(entry), described).map_err(|trouble| {
-        Failure::new(format!("front {} cannot ask {}: {trouble}", entry.name, socket(entry).display()))
+    let described = haproxy_cluster(cluster, entry, &vec![Capacity::default(); cluster.nodes.len()]);
+    let found = survey_haproxy(haproxy_socket(entry), described).map_err(|trouble| {
+        Failure::new(format!(
+            "front {} cannot ask {}: {trouble}",
+            entry.name,
+            haproxy_socket(entry).display()
+        ))
     })?;
     let mut said = String::new();
     let (mut missing, mut held) = (Vec::new(), Vec::new());
     for (index, site) in cluster.sites.iter().enumerate() {
-        let backend = backend(Some(entry), &site.name);
+        let backend = haproxy_backend(Some(entry), &site.name);
         let _ = writeln!(said, "backend {backend} of site {}", site.name);
         for (number, node) in cluster.nodes.iter().enumerate() {
             let is_it = |(of, at, _): &&(SiteId, NodeId, HaproxyServer)| {
@@ -132,32 +121,4 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
     } else {
         Err(Failure::new(format!("front {}: {}", entry.name, wrong.join("; "))))
     }
-}
-
-fn described(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capacity]) -> HaproxyCluster {
-    let node = |(node, capacity): (&sidelong_config::Node, &Capacity)| HaproxyNode {
-        name: node.name.clone(),
-        address: node.address(0).tcp(),
-        workers: capacity.workers,
-        speed: capacity.speed,
-    };
-    HaproxyCluster {
-        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        backends: cluster.sites.iter().map(|site| backend(Some(entry), &site.name).to_owned()).collect(),
-        cuts: cluster.sites.iter().map(|site| site.drain == Drain::Cut).collect(),
-        nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
-        drain_max: cluster.reconfig.drain_max,
-        scan: cluster.reconfig.sensitivity,
-        stale: cluster.load.stale,
-    }
-}
-
-/// HAProxy's backend of a site.
-pub(super) fn backend<'a>(led: Option<&'a FrontEntry>, site: &'a str) -> &'a str {
-    led.and_then(|entry| entry.backends.get(site)).map_or(site, String::as_str)
-}
-
-/// The socket, which a checked file has.
-fn socket(entry: &FrontEntry) -> &Path {
-    entry.socket.as_deref().unwrap_or(Path::new("/run/haproxy/admin.sock"))
 }

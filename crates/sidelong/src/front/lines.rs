@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::ValueEnum;
+use sidelong_app::front::{directory, haproxy_backend};
 use sidelong_config::{Cluster, FrontEntry, LedBy, Node, Proxy, ServerAddress};
 
-use super::memory::directory;
 use super::{connect, envoy, haproxy};
 
 /// Where Debian, and where Red Hat and its kin, have the modules of httpd.
@@ -189,7 +189,7 @@ pub(crate) fn httpd(
 pub(crate) fn haproxy_frontend(pools: &[Pool<'_>], led: Option<&FrontEntry>, listen: SocketAddr) -> String {
     let mut text = format!("frontend clients\n    bind {listen}\n");
     for pool in pools {
-        let backend = haproxy::backend(led, pool.name);
+        let backend = haproxy_backend(led, pool.name);
         let _ = writeln!(
             text,
             "    use_backend {backend} if {{ hdr(host),field(1,:) -i {} }}",

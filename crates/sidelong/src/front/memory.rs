@@ -1,30 +1,21 @@
-//! Proxies that are led by shared memory: offers it, and says who uses it.
+//! Says who uses the memory by which a proxy is led.
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::unistd::Group;
-use sidelong_config::{Cluster, FrontEntry, Node, ServerAddress};
-use sidelong_edge::{LedByMemory, LedCluster, led_regions};
-use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Host, RunDirectory};
+use sidelong_app::front::{directory, servers};
+use sidelong_config::{Cluster, FrontEntry};
+use sidelong_edge::led_regions;
+use sidelong_fabric::RunDirectory;
 use sidelong_layout::{
-    ChoiceMap, EncodedAddress, HEADER_BYTES, NodeId, NodeState, Ownership, RegionHeader, RegionKind, SLOTS,
-    Time, Worker, WorkersMap,
+    ChoiceMap, HEADER_BYTES, NodeId, NodeState, Ownership, RegionHeader, RegionKind, SLOTS, Worker,
+    WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
 use crate::failure::{Failure, say};
-use crate::parts::Parts;
-
-/// Where the files of a front are.
-pub(super) fn directory(cluster: &Cluster, entry: &FrontEntry) -> PathBuf {
-    entry.dir.clone().unwrap_or_else(|| cluster.run_dir.clone())
-}
 
 /// Says whether the front runs, and whose workers ask it.
 pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
@@ -95,65 +86,4 @@ pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Fa
         entry.proxy,
         pids.join(", ")
     ))
-}
-
-/// Where the nodes' servers answer.
-fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
-    let encoded = |node: NodeId, address: &ServerAddress| match address {
-        ServerAddress::Tcp(address) => EncodedAddress::tcp(node, *address),
-        ServerAddress::Unix(path) => EncodedAddress::unix(node, path.as_os_str().as_bytes()),
-    };
-    let of = |(index, node): (usize, &Node)| {
-        node.addresses.iter().map(|address| encoded(NodeId::new(index), address)).collect::<Vec<_>>()
-    };
-    cluster.nodes.iter().enumerate().flat_map(of).collect()
-}
-
-/// What workers must know of the cluster, if no front has led them yet.
-pub(super) fn described(cluster: &Cluster) -> LedCluster {
-    LedCluster {
-        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        nodes: cluster.nodes.len(),
-        servers: servers(cluster),
-        stale: cluster.load.stale,
-        rotation: cluster.admission.rotation,
-        balance: cluster.balance.policy,
-        drain_max: cluster.reconfig.drain_max,
-        has_led: false,
-    }
-}
-
-/// Offers the memory by which the proxy is led.
-pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
-    let run = match &entry.dir {
-        Some(dir) => RunDirectory::open_public(dir)?,
-        None => parts.run.clone(),
-    };
-    let files = led_regions(&entry.name).map(|region| format!("{region}.region"));
-    let has_led = files.iter().any(|file| run.path().join(file).exists());
-    let cluster = LedCluster { has_led, ..described(&parts.cluster) };
-    let host = Host::Shm(ShmHost::new(run.path()));
-    let now = Time::from_ns(monotonic_ns());
-    let led = LedByMemory::offer(&host, &entry.name, &cluster, parts.life(), now)?;
-    let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
-    let [choice, workers] = files;
-    if entry.dir.is_some() {
-        run.publish_file(&choice).map_err(named)?;
-    }
-    if let Some(name) = &entry.group {
-        let group = Group::from_name(name).map_err(|errno| Failure::new(errno.to_string()))?;
-        let group = group.ok_or_else(|| {
-            Failure::new(format!(
-                "front {}: there is no group {name:?}: name that of the proxy's workers",
-                entry.name
-            ))
-        })?;
-        run.share_file(&workers, group.gid.as_raw()).map_err(|error| {
-            Failure::new(format!(
-                "front {}: cannot give {workers} to group {name}: {error}; run the front as a member of it",
-                entry.name
-            ))
-        })?;
-    }
-    Ok(led)
 }

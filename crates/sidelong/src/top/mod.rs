@@ -22,13 +22,14 @@ use sidelong_layout::NodeId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::TopArgs;
+use crate::cluster;
 use crate::failure::{Failure, say};
-use crate::history;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
-use crate::parts::{self, Parts};
 use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
+use sidelong_app::Parts;
+use sidelong_app::history;
 
 pub(crate) use asking::{Asking, Documents};
 pub(crate) use column::Column;
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => find::running()?,
     };
-    let cluster = parts::cluster(&file, args.fabric)?;
+    let cluster = cluster::cluster(&file, args.fabric)?;
     refuse_absent(&cluster, &file)?;
     let mut top = Top::new(Parts::new(cluster)?, &file)?;
     let mut controls = Controls::new(args.sort, &args.filter);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use sidelong_fabric::RunDirectory;
 
+use crate::cluster::RUN_FILE;
 use crate::failure::Failure;
-use crate::parts::RUN_FILE;
 
 /// A claimed run directory, and the cluster file in it.
 pub(super) struct Home {

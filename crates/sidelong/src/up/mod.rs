@@ -34,15 +34,14 @@ use sidelong_workload::client::{Generator, Live, Run};
 use sidelong_workload::walk::{self, Walker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-use crate::cgroup::Groups;
 use crate::cli::UpArgs;
+use crate::cluster::with_nodes;
 use crate::event::Event;
 use crate::failure::{Failure, say, some};
 use crate::hangup::Hangup;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::end_left_behind;
-use crate::parts::{Parts, with_nodes};
 use crate::top::{Asking, Documents};
 use admissions::{Admissions, Told};
 pub(crate) use auction::Demo;
@@ -59,6 +58,8 @@ use requests::Requests;
 use samples::Samples;
 use servers::Server;
 pub(crate) use servers::{Make, exec};
+use sidelong_app::Parts;
+use sidelong_app::cgroup::Groups;
 
 /// Kinds of parts whose CPU time under the load is told: what clients connect to, and what leads it.
 const MEASURED: [&[&str]; 2] = [&["edge", "proxy"], &["front"]];

@@ -14,11 +14,11 @@ use sidelong_workload::gunicorn;
 
 use super::auction::Auction;
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
-use crate::cgroup;
 use crate::cli::ExecArgs;
 use crate::failure::Failure;
-use crate::node::service_time;
 use crate::parent::end_with_parent;
+use sidelong_app::cgroup;
+use sidelong_app::node::service_time;
 
 /// What makes the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

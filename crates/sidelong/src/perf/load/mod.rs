@@ -35,9 +35,9 @@ use reader::Reader;
 use truth::Truth;
 
 use crate::failure::Failure;
-use crate::parts::Parts;
 use crate::perf::background::Background;
 use crate::perf::{cpus, stop_flag};
+use sidelong_app::Parts;
 
 /// All busy threads must have started within this time.
 const BUSY_MAX: Duration = Duration::from_secs(60);

@@ -63,7 +63,6 @@ impl Caches {
     }
 
     /// On three, whose devices read the others' memory.
-    #[cfg(feature = "verbs")]
     pub fn over_verbs(memory_mb: u32) -> Self {
         let mut cluster = Caches::on_machines(Fabric::Verbs);
         // For emulated ones.

@@ -87,7 +87,6 @@ pub fn may_open(count: u64) -> bool {
 }
 
 /// Whether this machine has an RDMA device. If not, that is said.
-#[cfg(feature = "verbs")]
 pub fn has_rdma() -> bool {
     let has = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
     if !has {

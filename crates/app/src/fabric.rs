@@ -26,7 +26,7 @@ enum Backend {
 }
 
 /// How a process reaches others and is reached.
-pub(crate) struct Fabric {
+pub struct Fabric {
     backend: Backend,
     note: String,
     run: RunDirectory,
@@ -40,7 +40,7 @@ pub(crate) struct Fabric {
 
 impl Fabric {
     /// The fabric that the cluster file names, or the best one for where the parts are.
-    pub(crate) fn new(cluster: &Cluster, run: &RunDirectory) -> Result<Self, Failure> {
+    pub fn new(cluster: &Cluster, run: &RunDirectory) -> Result<Self, Failure> {
         let (backend, note) = choose(cluster)?;
         let secret = match (&backend, &cluster.secret) {
             (Backend::Shm, _) | (Backend::Tcp, None) => None,
@@ -54,17 +54,17 @@ impl Fabric {
     }
 
     /// Its name and the reason for it, as a line.
-    pub(crate) fn note(&self) -> &str {
+    pub fn note(&self) -> &str {
         &self.note
     }
 
     /// What parts of its cluster have alike.
-    pub(crate) fn identity(&self) -> u64 {
+    pub fn identity(&self) -> u64 {
         self.identity
     }
 
     /// Its name, in a word.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self.backend {
             Backend::Shm => "shm",
             Backend::Tcp => "tcp",
@@ -73,27 +73,27 @@ impl Fabric {
     }
 
     /// The secret of the cluster's machines, if parts are on several.
-    pub(crate) fn secret(&self) -> Option<&Secret> {
+    pub fn secret(&self) -> Option<&Secret> {
         self.secret.as_ref().filter(|_| self.control.is_some())
     }
 
     /// Whether memory is shared, and so outlives the process that offered it.
-    pub(crate) fn shares_memory(&self) -> bool {
+    pub fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::Shm)
     }
 
     /// Whether devices read the memory of other machines.
-    pub(crate) fn has_device(&self) -> bool {
+    pub fn has_device(&self) -> bool {
         matches!(self.backend, Backend::Verbs(_))
     }
 
     /// Whether all parts are on one machine, and so have one clock.
-    pub(crate) fn is_of_one_machine(&self) -> bool {
+    pub fn is_of_one_machine(&self) -> bool {
         self.control.is_none()
     }
 
     /// Where the regions of others are found.
-    pub(crate) fn directory(&self) -> Arc<dyn Directory> {
+    pub fn directory(&self) -> Arc<dyn Directory> {
         match &self.control {
             Some(control) => Arc::clone(control) as _,
             None => Arc::new(self.run.clone()),
@@ -101,7 +101,7 @@ impl Fabric {
     }
 
     /// An initiator without links.
-    pub(crate) fn initiator(&self) -> Result<Initiator, Failure> {
+    pub fn initiator(&self) -> Result<Initiator, Failure> {
         match (&self.backend, &self.secret) {
             (Backend::Verbs(device), Some(secret)) => {
                 Ok(Initiator::with_verbs(device, secret)?.of_cluster(self.identity))
@@ -111,7 +111,7 @@ impl Fabric {
     }
 
     /// How others' load responders are found.
-    pub(crate) fn responders(&self) -> Finder {
+    pub fn responders(&self) -> Finder {
         match &self.control {
             Some(control) => {
                 let directory = Arc::clone(control);
@@ -125,7 +125,7 @@ impl Fabric {
     }
 
     /// Its counters, for the metrics.
-    pub(crate) fn counts(&self) -> Vec<Counts> {
+    pub fn counts(&self) -> Vec<Counts> {
         let mut counts = Vec::new();
         if let Some(control) = self.control.clone() {
             counts.push(Counts {
@@ -155,7 +155,7 @@ impl Fabric {
     }
 
     /// The place where this process offers its own regions, at `listen` if it must be reached over a network.
-    pub(crate) fn offer(&self, listen: SocketAddr) -> Result<Offering, Failure> {
+    pub fn offer(&self, listen: SocketAddr) -> Result<Offering, Failure> {
         let endpoint = match &self.secret {
             Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
@@ -177,15 +177,20 @@ impl Fabric {
 }
 
 /// Where a process offers its regions and publishes their keys.
-pub(crate) struct Offering {
-    pub(crate) host: Host,
+pub struct Offering {
+    /// Where its regions are.
+    pub host: Host,
     /// Where others ask for keys, if not in the run directory.
     endpoint: Option<Endpoint>,
     run: RunDirectory,
 }
 
 impl Offering {
-    pub(crate) fn publish(&self, key: &Key) -> Result<(), Failure> {
+    /// Lets others find a region by its key.
+    ///
+    /// # Errors
+    /// If the run directory cannot be written.
+    pub fn publish(&self, key: &Key) -> Result<(), Failure> {
         match &self.endpoint {
             Some(endpoint) => endpoint.publish(key),
             None => self.run.publish(key)?,
@@ -194,7 +199,7 @@ impl Offering {
     }
 
     /// Its counters, for the metrics.
-    pub(crate) fn counts(&self) -> Option<Counts> {
+    pub fn counts(&self) -> Option<Counts> {
         let endpoint = self.endpoint.clone()?;
         Some(Counts {
             name: "control_endpoint_refused",
@@ -205,7 +210,7 @@ impl Offering {
     }
 
     /// Publishes the address that answers for the load of `node`.
-    pub(crate) fn publish_responder(&self, node: &str, address: SocketAddr) -> Result<(), Failure> {
+    pub fn publish_responder(&self, node: &str, address: SocketAddr) -> Result<(), Failure> {
         match &self.endpoint {
             Some(endpoint) => {
                 let answer = address.to_string().into_bytes();
@@ -258,7 +263,7 @@ fn identity(cluster: &Cluster) -> u64 {
 }
 
 /// The name of the region with a cache's items.
-pub(crate) fn items_region(cache: &str) -> String {
+pub fn items_region(cache: &str) -> String {
     format!("{cache}.items")
 }
 

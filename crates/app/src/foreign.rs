@@ -45,7 +45,7 @@ pub(crate) fn scope(node: &config::Node) -> Result<Option<Scope>, Failure> {
 }
 
 /// What is found of a server, in words: the process that listens there, and whose load its node would have.
-pub(crate) fn found(server: &ServerAddress) -> String {
+pub fn found(server: &ServerAddress) -> String {
     if !is_here(server) {
         return "on another machine: run its agent there".to_owned();
     }

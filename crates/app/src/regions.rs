@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
-use rustix::process::{Signal, getpid, kill_process};
 use sidelong_fabric::{Error, Host, OwnedRegion, Region, RegionSpec};
 
 use crate::failure::Failure;
@@ -41,9 +40,14 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Watches `own`, the regions of this process alone, and the board. If one of `own` is lost, this process ends as by
-    /// SIGTERM, and its next life creates it anew. A lost board is created by `anew`.
-    pub(crate) fn start(own: Vec<Region>, board: Option<Region>, anew: Offer) -> Result<Guard, Failure> {
+    /// Watches `own`, the regions of this part alone, and the board. If one of `own` is lost, `end` ends this part, and its next
+    /// life creates it anew. A lost board is created by `anew`.
+    pub(crate) fn start(
+        own: Vec<Region>,
+        board: Option<Region>,
+        anew: Offer,
+        end: impl FnOnce() + Send + 'static,
+    ) -> Result<Guard, Failure> {
         let lost = Arc::new(OnceLock::new());
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (name, stopped) = (Arc::clone(&lost), Arc::clone(&stop));
@@ -54,14 +58,14 @@ impl Guard {
                     "another process has truncated or removed the region's file; this part ends"
                 );
                 let _ = name.set(region.to_owned());
-                let _ = kill_process(getpid(), Signal::TERM);
+                end();
             }
         })?;
         Ok(Guard { lost, stop, thread: Some(thread) })
     }
 
     /// # Errors
-    /// If this process has ended because a region was lost.
+    /// If this part has ended because a region was lost.
     pub(crate) fn result(&self) -> Result<(), Failure> {
         self.lost.get().map_or(Ok(()), |name| {
             let why = "was truncated or removed by another process: start this part again";

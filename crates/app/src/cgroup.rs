@@ -19,14 +19,14 @@ const PERIOD_US: u64 = 20_000;
 const UNIT_DEPTH_MAX: usize = 8;
 
 /// The groups of one `up`.
-pub(crate) struct Groups {
+pub struct Groups {
     top: PathBuf,
     made: RefCell<Vec<PathBuf>>,
 }
 
 impl Groups {
     /// Creates the parent group, at the top of the cpu controller's tree, or else in the group of this process.
-    pub(crate) fn create() -> Result<Self, Failure> {
+    pub fn create() -> Result<Self, Failure> {
         let (root, own) = cpu_tree()?;
         let name = format!("{PREFIX}{}", std::process::id());
         let mut tried = Err(io::ErrorKind::NotFound.into());
@@ -50,7 +50,7 @@ impl Groups {
     }
 
     /// Creates a group of that name, limited to `cpu_share` CPUs.
-    pub(crate) fn add(&self, name: &str, cpu_share: Option<f64>) -> Result<PathBuf, Failure> {
+    pub fn add(&self, name: &str, cpu_share: Option<f64>) -> Result<PathBuf, Failure> {
         let path = self.top.join(name);
         let failed = |error| Failure::new(format!("cannot create control group {}: {error}", path.display()));
         std::fs::create_dir(&path).map_err(failed)?;
@@ -83,7 +83,7 @@ fn hold(group: &Path, cpus: f64) -> io::Result<()> {
 }
 
 /// Moves this process into the group.
-pub(crate) fn join(group: &Path) -> Result<(), Failure> {
+pub fn join(group: &Path) -> Result<(), Failure> {
     let path = group.join("cgroup.procs");
     std::fs::write(&path, "0").map_err(|error| {
         Failure::new(format!("cannot join the control group at {}: {error}", path.display()))
@@ -108,14 +108,14 @@ fn read(path: &str) -> Result<String, Failure> {
 }
 
 /// The control group of a process, below the cpu controller's mount point; `None` if it is in the root group.
-pub(crate) fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
+pub fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
     let tree = tree_of(&pid.to_string())?;
     Ok(tree.filter(|(_, own)| !own.as_os_str().is_empty()).map(|(root, own)| root.join(own)))
 }
 
 /// The control group of a systemd unit: the directory of its name in the cpu controller's tree, else in the tree of version
 /// 2. `None` if it has none, because it is not started or does not exist.
-pub(crate) fn of_unit(unit: &str) -> Result<Option<PathBuf>, Failure> {
+pub fn of_unit(unit: &str) -> Result<Option<PathBuf>, Failure> {
     let mounts = read("/proc/self/mounts")?;
     let cpu = mount(&mounts, "cgroup", &|options| options.split(',').any(|option| option == "cpu"));
     let second = mount(&mounts, "cgroup2", &|_| true);
@@ -150,7 +150,7 @@ fn find_tree(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// The first mount point of that kind of file system.
-pub(crate) fn mount_of(kind: &str) -> Result<Option<PathBuf>, Failure> {
+pub fn mount_of(kind: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(mount(&read("/proc/self/mounts")?, kind, &|_| true))
 }
 

@@ -1,13 +1,11 @@
 //! Translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, Forwarded, MovedBy, Service};
+use sidelong_config::{self as config, Cluster, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
     About, DocumentSettings, EdgeSettings, Forwarding, GangliaSettings, Gate, Gatekeeper, Limits, Loads,
     NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
@@ -24,7 +22,6 @@ use sidelong_policy::reconfigure::{self, Reconfigurer};
 use sidelong_reconfig::{BoardInit, Links, Mover, board_map, load_region, offer_board, words_region};
 use sidelong_state::{Holder, Pool, Timing};
 
-use crate::cli::PartArgs;
 use crate::fabric::Fabric;
 use crate::failure::Failure;
 use crate::reads::ReadCounts;
@@ -33,52 +30,6 @@ use crate::regions;
 /// Shortest time between two starts of one process, less than a start takes. A lock word holds 12 bits of the
 /// incarnation, so they repeat after four minutes, long after the lease of the earlier process.
 const LIFE_MS_MIN: u64 = 64;
-
-/// The cluster file that an `up` writes into the run directory, for its parts.
-pub(crate) const RUN_FILE: &str = "cluster.toml";
-
-/// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.
-///
-/// If an `up` on this machine runs it, this is what its parts have read. That may differ from the file: `up` puts servers and
-/// proxies of other makes in place of the file's, and the file may have changed since.
-pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
-    let load = |mut file: ClusterFile| {
-        file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
-        file.cluster()
-    };
-    let cluster = load(ClusterFile::load(path)?)?;
-    let cluster = as_run(&cluster)?.map(load).transpose()?.unwrap_or(cluster);
-    with_nodes(cluster, path)
-}
-
-/// What the parts of a cluster have read, if an `up` on this machine runs it.
-fn as_run(cluster: &Cluster) -> Result<Option<ClusterFile>, Failure> {
-    let run = RunDirectory::at(&cluster.run_dir);
-    if !run.is_claimed() {
-        return Ok(None);
-    }
-    let file = match run.read(RUN_FILE) {
-        Ok(file) => ClusterFile::of_file(file, &run.path().join(RUN_FILE))?,
-        // It is about to be written.
-        Err(_) => return Ok(None),
-    };
-    // Another cluster in the same directory is refused by its words.
-    Ok(Some(file).filter(|file| file.cluster.name == cluster.name))
-}
-
-/// A cluster that has more than caches.
-///
-/// # Errors
-/// If it has not.
-pub(crate) fn with_nodes(cluster: Cluster, path: &Path) -> Result<Cluster, Failure> {
-    if !cluster.has_only_caches() {
-        return Ok(cluster);
-    }
-    let file = path.display();
-    Err(Failure::new(format!(
-        "{file} has only caches: start each by sidelong cache NAME --config {file}, and ask it for its stats"
-    )))
-}
 
 /// Raises the limit of open files to the highest allowed. Each link over tcp and each client connection is a socket, and the
 /// default of 1,024 is too low for some 300 nodes.
@@ -95,25 +46,31 @@ fn file_limit() -> usize {
 }
 
 /// One process's view of its cluster.
-pub(crate) struct Parts {
-    pub(crate) cluster: Cluster,
-    pub(crate) run: RunDirectory,
-    pub(crate) fabric: Fabric,
+pub struct Parts {
+    /// The cluster, as its file describes it.
+    pub cluster: Cluster,
+    /// The directory in which parts on this machine find each other.
+    pub run: RunDirectory,
+    /// How the memory of other parts is reached.
+    pub fabric: Fabric,
     /// When this process started, in ms since 1970, which distinguishes it from earlier processes of its name.
-    pub(crate) began_ms: u64,
+    pub began_ms: u64,
 }
 
 impl Parts {
-    pub(crate) fn load(args: &PartArgs) -> Result<Self, Failure> {
-        Parts::new(read(args)?)
-    }
-
-    pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
+    /// The view of a process that begins now.
+    ///
+    /// # Errors
+    /// If the run directory or the fabric cannot be used.
+    pub fn new(cluster: Cluster) -> Result<Self, Failure> {
         Parts::begun_at(began_ms(), cluster)
     }
 
-    /// The parts of a process that began at `began_ms`.
-    pub(crate) fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
+    /// The view of a process that began at `began_ms`.
+    ///
+    /// # Errors
+    /// If the run directory or the fabric cannot be used.
+    pub fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
         raise_file_limit();
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
@@ -121,25 +78,25 @@ impl Parts {
     }
 
     /// The cluster and the life of this process, as its regions carry them.
-    pub(crate) fn life(&self) -> (u64, u64) {
+    pub fn life(&self) -> (u64, u64) {
         (self.fabric.identity(), self.began_ms)
     }
 
-    pub(crate) fn node_names(&self) -> Vec<String> {
+    pub fn node_names(&self) -> Vec<String> {
         self.cluster.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
-    pub(crate) fn node_name(&self, node: NodeId) -> String {
+    pub fn node_name(&self, node: NodeId) -> String {
         self.cluster.nodes[node.index()].name.clone()
     }
 
-    pub(crate) fn site_name(&self, site: SiteId) -> String {
+    pub fn site_name(&self, site: SiteId) -> String {
         self.cluster.sites[site.index()].name.clone()
     }
 
     /// The scheme by which load is read, and the reason, as far as the reader can tell. Whether a thread or the kernel
     /// keeps a node's record is up to that node, and shows in its region.
-    pub(crate) fn scheme(&self) -> Result<load::Choice, Failure> {
+    pub fn scheme(&self) -> Result<load::Choice, Failure> {
         let mut nodes = (0..self.cluster.nodes.len()).map(|node| is_apart(&self.cluster, node));
         let shared = nodes.find_map(Result::err);
         let (mut choice, _) = load::Choice::new(self.cluster.load.scheme, || match &shared {
@@ -153,18 +110,18 @@ impl Parts {
         Ok(choice)
     }
 
-    pub(crate) fn scheme_note(&self) -> Result<String, Failure> {
+    pub fn scheme_note(&self) -> Result<String, Failure> {
         let load::Choice { scheme, reason } = self.scheme()?;
         Ok(format!("load by {scheme}, because {reason}"))
     }
 
     /// Whether the node shares its machine without a control group, which alone could separate its load.
-    pub(crate) fn shares_machine(&self, node: usize) -> bool {
+    pub fn shares_machine(&self, node: usize) -> bool {
         is_apart(&self.cluster, node).is_err()
     }
 
     /// The constant facts about a process, for its metrics.
-    pub(crate) fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
+    pub fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
         let fabric = self.fabric.name();
         vec![
             About {
@@ -186,7 +143,7 @@ impl Parts {
     }
 
     /// The Ganglia monitor that the edge of that name reports to.
-    pub(crate) fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
+    pub fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
         let ganglia = &self.cluster.ganglia;
         let is_it = ganglia.edge.as_ref().is_none_or(|name| name == edge);
         Some(GangliaSettings {
@@ -209,7 +166,7 @@ impl Parts {
     }
 
     /// The source of all nodes' load, using the scanner of `links` for one-sided schemes.
-    pub(crate) fn loads(&self, links: &mut Links) -> Result<Loads, Failure> {
+    pub fn loads(&self, links: &mut Links) -> Result<Loads, Failure> {
         let (scheme, limits) = (self.scheme()?.scheme, self.load_limits());
         if !scheme.is_one_sided() {
             return Ok(Loads::Sockets(Sockets::new(self.fabric.responders(), self.node_names(), limits)?));
@@ -220,7 +177,7 @@ impl Parts {
     }
 
     /// The same for a thread that reads nothing else, with limits of its own.
-    pub(crate) fn source_within(&self, limits: load::Limits) -> Result<Box<dyn Source + Send>, Failure> {
+    pub fn source_within(&self, limits: load::Limits) -> Result<Box<dyn Source + Send>, Failure> {
         let scheme = self.scheme()?.scheme;
         if !scheme.is_one_sided() {
             return Ok(Box::new(Sockets::new(self.fabric.responders(), self.node_names(), limits)?));
@@ -232,11 +189,7 @@ impl Parts {
     }
 
     /// Scans for an edge, and counts the reads in `counts`.
-    pub(crate) fn read_loads(
-        &self,
-        links: &mut Links,
-        counts: Arc<ReadCounts>,
-    ) -> Result<ReadLoads, Failure> {
+    pub fn read_loads(&self, links: &mut Links, counts: Arc<ReadCounts>) -> Result<ReadLoads, Failure> {
         let mut loads = self.loads(links)?;
         Ok(Box::new(move |now, links, readings| {
             loads.scan(now, links, readings);
@@ -253,12 +206,12 @@ impl Parts {
         self.cluster.fronts.len() + nodes
     }
 
-    pub(crate) fn board_map(&self) -> BoardMap {
+    pub fn board_map(&self) -> BoardMap {
         board_map(self.cluster.sites.len(), self.owners())
     }
 
     /// Offers the board anew, if it was lost in shared memory.
-    pub(crate) fn board_anew(&self) -> regions::Offer {
+    pub fn board_anew(&self) -> regions::Offer {
         let host = Host::Shm(ShmHost::new(self.run.path()));
         let (map, life) = (self.board_map(), self.life());
         // Nodes may have moved since the board was first created.
@@ -266,7 +219,7 @@ impl Parts {
         Box::new(move || offer_board(&host, map, &init, life))
     }
 
-    pub(crate) fn board_init(&self) -> Vec<BoardInit> {
+    pub fn board_init(&self) -> Vec<BoardInit> {
         // Nodes whose words are there may have moved. In memory that outlives processes the board is offered before any words.
         let found = |node: &config::Node| {
             let (kind, len) = (RegionKind::Words, WORDS_BYTES);
@@ -281,7 +234,7 @@ impl Parts {
     }
 
     /// Links for a thread that moves nodes. `own` is the edge that this process is, and its front's region.
-    pub(crate) fn links(&self, own: Option<(EdgeId, Option<Region>)>) -> Result<Links, Failure> {
+    pub fn links(&self, own: Option<(EdgeId, Option<Region>)>) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let links = Links::new(directory, initiator, &self.node_names(), self.board_map());
         let fronts: Vec<_> = self.cluster.fronts.iter().map(|front| front.name.clone()).collect();
@@ -290,7 +243,7 @@ impl Parts {
     }
 
     /// Links that only read.
-    pub(crate) fn read_only_links(&self) -> Result<Links, Failure> {
+    pub fn read_only_links(&self) -> Result<Links, Failure> {
         Ok(Links::read_only(
             self.fabric.directory(),
             self.fabric.initiator()?,
@@ -300,12 +253,12 @@ impl Parts {
     }
 
     /// The lock owner of an edge or another front by its index, or of a node.
-    pub(crate) fn owner(&self, front: Option<usize>, node: Option<usize>) -> EdgeId {
+    pub fn owner(&self, front: Option<usize>, node: Option<usize>) -> EdgeId {
         EdgeId::new(front.unwrap_or_else(|| self.cluster.fronts.len() + node.unwrap_or(0)))
     }
 
     /// The nodes and sites as movers know them.
-    pub(crate) fn pool(&self) -> Pool {
+    pub fn pool(&self) -> Pool {
         let floors = self.cluster.sites.iter().map(|site| site.floor as u16);
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
@@ -322,18 +275,18 @@ impl Parts {
     }
 
     /// How long a node may take to run the commands of sites; `None` if no site has any.
-    pub(crate) fn change_max(&self) -> Option<Duration> {
+    pub fn change_max(&self) -> Option<Duration> {
         self.cluster.has_commands().then(|| self.cluster.change_max())
     }
 
     /// The waits of a mover that lets a node drain for `drain_max`.
-    pub(crate) fn timing(&self, drain_max: Duration) -> Result<Timing, Failure> {
+    pub fn timing(&self, drain_max: Duration) -> Result<Timing, Failure> {
         let settings = &self.cluster.reconfig;
         let ns = |time: Duration| time.as_nanos() as u64;
         Ok(Timing::live(ns(settings.lease), ns(drain_max), ns(settings.sensitivity))?)
     }
 
-    pub(crate) fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
+    pub fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
         let settings = &self.cluster.reconfig;
         let life = self.began_ms / LIFE_MS_MIN;
         let timing = self.timing(settings.drain_max)?;
@@ -343,13 +296,13 @@ impl Parts {
 
     /// A person as a holder of locks. Two who begin at the same time are told apart by their processes; if not, one takes the
     /// other's lock over, as a thief would.
-    pub(crate) fn person(&self) -> Holder {
+    pub fn person(&self) -> Holder {
         let life = self.began_ms / LIFE_MS_MIN + u64::from(std::process::id());
         Holder::new(EdgeId::new(EDGES_MAX - 1), life)
     }
 
     /// The decider on moves in an edge (`node` is `None`) or in a node.
-    pub(crate) fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
+    pub fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
         let moves = self.cluster.reconfig.configuration == Configuration::Reconfigured;
         match (node, self.cluster.reconfig.by) {
             (None, MovedBy::Edge) if moves => Ok(Decider::Edge(Box::new(self.reconfigurer(None)?))),
@@ -389,7 +342,7 @@ impl Parts {
     }
 
     /// The brain with `decider`, and with admission control if requested.
-    pub(crate) fn brain(&self, decider: Decider, with_admission: bool) -> Result<Brain, Failure> {
+    pub fn brain(&self, decider: Decider, with_admission: bool) -> Result<Brain, Failure> {
         let settings = self.admission_settings().filter(|_| with_admission);
         let nodes = self.cluster.nodes.len();
         let controller = |(settings, promises)| Controller::new(settings, promises, nodes);
@@ -398,7 +351,7 @@ impl Parts {
     }
 
     /// The gatekeeper of requests that this many threads serve; `None` if all are admitted.
-    pub(crate) fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
+    pub fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
         let (settings, promises) = self.admission_settings()?;
         let gate = Gate::new(&promises, settings.rotation, self.cluster.load.stale, threads);
         let last =
@@ -407,7 +360,7 @@ impl Parts {
     }
 
     /// The settings of admission control and the promise to each site; `None` if all requests are admitted.
-    pub(crate) fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Vec<Promise>)> {
+    pub fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Vec<Promise>)> {
         if !self.cluster.has_admission() {
             return None;
         }
@@ -425,7 +378,7 @@ impl Parts {
     }
 
     /// The capacity of each node. A node with half the pool's mean service time has twice the speed.
-    pub(crate) fn capacities(&self) -> Vec<Capacity> {
+    pub fn capacities(&self) -> Vec<Capacity> {
         let seconds = |node: &config::Node| match node.service {
             Service::None => 0.0,
             Service::Fixed | Service::Exponential | Service::Burn => node.service_time.as_secs_f32(),
@@ -444,7 +397,7 @@ impl Parts {
         nodes.iter().map(capacity).collect()
     }
 
-    pub(crate) fn view(&self) -> View {
+    pub fn view(&self) -> View {
         let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
         View::new(
             nodes,
@@ -457,29 +410,29 @@ impl Parts {
     }
 
     /// The other fronts that share their requests in flight: all on one machine, on several those with `fabric_listen`.
-    pub(crate) fn peers(&self, index: usize) -> Vec<String> {
+    pub fn peers(&self, index: usize) -> Vec<String> {
         let fronts = self.cluster.fronts.iter().enumerate();
         let others = fronts.filter(|(other, front)| *other != index && self.shares(front));
         others.map(|(_, front)| front.name.clone()).collect()
     }
 
     /// Whether an edge or another front shares its requests in flight with others.
-    pub(crate) fn shares(&self, front: &config::Front) -> bool {
+    pub fn shares(&self, front: &config::Front) -> bool {
         self.fabric.is_of_one_machine() || front.fabric_listen.is_some()
     }
 
     /// The name of the region in which a node keeps documents, if it does.
-    pub(crate) fn documents_region(&self, node: &config::Node) -> Option<String> {
+    pub fn documents_region(&self, node: &config::Node) -> Option<String> {
         let keeps = self.cluster.cache.documents && node.root.is_some() && !node.is_foreign;
         keeps.then(|| format!("{}.documents", node.name))
     }
 
     /// Bytes of such a region.
-    pub(crate) fn document_bytes(&self) -> usize {
+    pub fn document_bytes(&self) -> usize {
         (self.cluster.cache.document_memory_mb as usize) << 20
     }
 
-    pub(crate) fn edge_settings(&self, edge: usize) -> EdgeSettings {
+    pub fn edge_settings(&self, edge: usize) -> EdgeSettings {
         let limits = &self.cluster.limits;
         let edge = &self.cluster.edges[edge];
         EdgeSettings {
@@ -537,35 +490,20 @@ impl Parts {
     }
 }
 
-/// The cluster of a part's arguments.
-pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
-    let path = &args.config;
-    let mut file = match (args.with_parent, path.parent(), path.file_name().and_then(OsStr::to_str)) {
-        // Its parent wrote it to the run directory, so it is opened with the same checks.
-        (Some(1..), Some(run), Some(name)) => {
-            let named = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
-            ClusterFile::of_file(RunDirectory::at(run).read(name).map_err(named)?, path)?
-        }
-        _ => ClusterFile::load(path)?,
-    };
-    file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
-    Ok(file.cluster()?)
-}
-
 /// The current time in ms since 1970, as the start of a process.
-pub(crate) fn began_ms() -> u64 {
+pub fn began_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     since_1970.map_or(1, |time| time.as_millis() as u64)
 }
 
 /// The certificates of an edge, and their keys.
-pub(crate) fn certificates(edge: &config::Edge) -> Vec<Tls> {
+pub fn certificates(edge: &config::Edge) -> Vec<Tls> {
     let files = |tls: &config::Tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() };
     edge.tls.iter().map(files).collect()
 }
 
 /// The foreign server of a node, if it has one.
-pub(crate) fn foreign(node: &config::Node) -> Option<Foreign> {
+pub fn foreign(node: &config::Node) -> Option<Foreign> {
     let servers = || node.addresses.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
     node.is_foreign.then(|| Foreign { servers: servers(), workers: node.workers })
 }
@@ -575,7 +513,7 @@ pub(crate) fn foreign(node: &config::Node) -> Option<Foreign> {
 ///
 /// # Errors
 /// If it cannot, with the reason.
-pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
+pub fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
     match &cluster.nodes[node] {
         config::Node { group: Some(_), .. } | config::Node { is_foreign: true, .. } => Ok(()),
         _ => is_alone(cluster, node),
@@ -586,7 +524,7 @@ pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
 ///
 /// # Errors
 /// If it has not.
-pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
+pub fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
     let node = &cluster.nodes[node];
     let shares = |other: &&config::Node| cluster.secret.is_none() || other.host() == node.host();
     if cluster.nodes.iter().filter(shares).count() == 1 {
@@ -596,4 +534,17 @@ pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
         "{} shares its machine with other nodes and has no control group (`cgroup` in the cluster file)",
         node.name
     ))
+}
+
+/// The index of the part of that name among parts of a kind, which have these names.
+pub(crate) fn find<'a>(
+    kind: &str,
+    name: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Result<usize, Failure> {
+    names.clone().position(|known| known == name).ok_or_else(|| {
+        let known = names.collect::<Vec<_>>().join(", ");
+        let known = if known.is_empty() { format!("no {kind}") } else { known };
+        Failure::new(format!("the cluster file has no {kind} {name:?}; it has {known}"))
+    })
 }

@@ -1,6 +1,6 @@
 //! The thread by which a node runs the commands of sites: it watches the node's ownership, and says how a change ended.
 
-use std::io;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -35,13 +35,15 @@ struct Ends {
 }
 
 impl Changer {
-    /// For a node with the ownership in `words` and the acknowledgements in `load`. `None` if no site has commands.
+    /// For a node with the ownership in `words` and the acknowledgements in `load`, whose commands `runner` becomes. `None` if no site
+    /// has commands.
     ///
     /// # Errors
     /// If the thread cannot start.
     pub(crate) fn start(
         parts: &Parts,
         node: &Node,
+        runner: Vec<OsString>,
         words: Region,
         load: Region,
     ) -> Result<Option<Self>, Failure> {
@@ -49,7 +51,7 @@ impl Changer {
             return Ok(None);
         }
         let (stop, ends) = <(Arc<AtomicBool>, Arc<Ends>)>::default();
-        let (commands, pool) = (commands(&parts.cluster, node)?, parts.pool());
+        let (commands, pool) = (commands(&parts.cluster, node, runner), parts.pool());
         let (runs, last) = (None, None);
         let shared = (Arc::clone(&stop), Arc::clone(&ends));
         let mut work = Work { commands, pool, words, load, stop: shared.0, ends: shared.1, runs, last };
@@ -85,17 +87,15 @@ impl Drop for Changer {
     }
 }
 
-/// The commands of the file. Each gets SIGTERM when this process ends, so that it does not run beside that of the next one.
-fn commands(cluster: &Cluster, node: &Node) -> io::Result<Commands> {
-    let (own, id) = (std::env::current_exe()?, std::process::id().to_string());
-    let runner = [own.as_os_str(), "exec".as_ref(), "--with-parent".as_ref(), id.as_ref(), "--".as_ref()];
+/// The commands of the file.
+fn commands(cluster: &Cluster, node: &Node, runner: Vec<OsString>) -> Commands {
     let site = |site: &Site| SiteCommands {
         name: site.name.clone(),
         on_enter: site.on_enter.clone(),
         on_leave: site.on_leave.clone(),
     };
-    Ok(Commands {
-        runner: runner.map(ToOwned::to_owned).into(),
+    Commands {
+        runner,
         node: node.name.clone(),
         sites: cluster.sites.iter().map(site).collect(),
         ready: node.ready.clone().map(|ready| Ready {
@@ -105,7 +105,7 @@ fn commands(cluster: &Cluster, node: &Node) -> io::Result<Commands> {
             timeout: ready.timeout,
         }),
         command_max: cluster.reconfig.command_max,
-    })
+    }
 }
 
 struct Work {

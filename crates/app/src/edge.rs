@@ -1,4 +1,4 @@
-//! `sidelong edge`: one edge of a cluster file.
+//! One edge of a cluster: a front with a data path of its own. What it shares with a front of another proxy is here, too.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -6,27 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use listenfd::ListenFd;
 use sidelong_edge::{
     Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers,
     Seen, View, Watch, offer_share,
 };
 use sidelong_fabric::Region;
-use sidelong_layout::{EdgeId, Fault, NodeId, ShareMap};
+use sidelong_layout::{EdgeId, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
-use sidelong_policy::reconfigure::MovePlan;
-use sidelong_reconfig::{Cause, Ended, How, offer_board, offer_front};
-use sidelong_state::{Outcome, PaperOutcome, Undrained};
-use signal_hook::consts::SIGUSR1;
+use sidelong_reconfig::{offer_board, offer_front};
 
-use crate::cli::PartArgs;
+use crate::ended::ended_event;
 use crate::event::Event;
 use crate::fabric::Offering;
-use crate::failure::{Failure, some};
-use crate::hangup::Hangup;
+use crate::failure::Failure;
 use crate::history::{Log, Record};
-use crate::parent::{self, end_with_parent};
-use crate::parts::Parts;
+use crate::part::{Events, PartSpec, Running, Shutdown};
+use crate::parts::{self, Parts};
 use crate::reads::ReadCounts;
 use crate::regions::Guard;
 
@@ -36,55 +31,59 @@ const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for the edge to listen once the view is complete.
 const LISTEN_MAX: Duration = Duration::from_secs(15);
 
-pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
-    end_with_parent(args.with_parent)?;
-    Hangup::ignore()?.log()?;
-    // Without a handler the signal would end the edge.
-    let reopen = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGUSR1, Arc::clone(&reopen))?;
-    let parts = Arc::new(Parts::load(args)?);
-    let _held = parent::hold(args, &parts.run)?;
-    let edges = &parts.cluster.edges;
-    let index = edges.iter().position(|edge| edge.name == args.name).ok_or_else(|| {
-        let names: Vec<_> = edges.iter().map(|edge| edge.name.as_str()).collect();
-        Failure::new(format!(
-            "{} has no edge {:?}; it has {}",
-            args.config.display(),
-            args.name,
-            names.join(", ")
-        ))
-    })?;
+/// What an edge may be given beside its entry in the cluster file.
+#[derive(Default)]
+pub struct EdgeOptions {
+    /// The socket that clients connect to; `None` to open one at the entry's address.
+    pub listener: Option<TcpListener>,
+    /// Opens the access log anew once it is set.
+    pub access_log_reopen: Arc<AtomicBool>,
+}
 
+/// Starts an edge. It is ready once its events say so.
+///
+/// # Errors
+/// If the cluster has no edge of that name, or the edge cannot offer its memory, listen, or use a file of its entry.
+pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
+    let parts = Arc::new(Parts::new(spec.cluster)?);
+    let index = parts::find("edge", &spec.name, parts.cluster.edges.iter().map(|edge| &*edge.name))?;
     let view = Arc::new(parts.view());
-    let settings = EdgeSettings { access_log_reopen: reopen, ..parts.edge_settings(index) };
-    let listener = handed_over(&args.name, settings.listen)?;
-    let Observed { mut counts, reads, history } = Observed::new(&parts, &args.name)?;
+    let settings =
+        EdgeSettings { access_log_reopen: options.access_log_reopen, ..parts.edge_settings(index) };
+    let Observed { mut counts, reads, history } = Observed::new(&parts, &spec.name)?;
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
     let gatekeeper = parts.gatekeeper(settings.threads);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
-    let memory = Memory::offer(&parts, index, &[])?;
+    let shutdown = Shutdown::new();
+    let memory = Memory::offer(&parts, index, &[], &shutdown)?;
     if let Some(offer) = &memory.offer {
         counts.extend(offer.counts());
     }
     let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
     let about = parts.about(parts.scheme()?);
-    let edge = Edge::new(settings, listener, Arc::clone(&view), gate, peers, about, counts)?;
+    let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, peers, about, counts)?;
     let owner = parts.owner(Some(index), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
-    let events = events(args, &parts, history.as_ref(), Some(edge.listen()));
+    let name = spec.name.clone();
+    let heard = events(&spec.events, name, &parts, history.as_ref(), Some(edge.listen()));
     let front = Some((owner, memory.front.clone()));
     let shown = (Some(edge.metrics()), Some(edge.seen()));
-    let mut watch = watch(&parts, owner, brain, events, (view, front), shown, reads)?;
+    let mut watch = watch(&parts, owner, brain, heard, (view, front), shown, reads)?;
     watch.gatekeeper = gatekeeper;
-    tell_notes(args, &parts)?;
+    tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;
-    let _ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
-    edge.run()?;
-    threads.end();
-    history.into_iter().for_each(Log::finish);
-    memory.guard.map_or(Ok(()), |guard| guard.result())
+    let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
+    let mut told = shutdown.told();
+    Running::start("edge", shutdown, move || {
+        let served = edge.run(async || told.next().await);
+        drop(ganglia);
+        threads.end();
+        history.into_iter().for_each(Log::finish);
+        served?;
+        memory.result()
+    })
 }
 
 /// What a front counts and records beside its requests.
@@ -106,14 +105,12 @@ impl Observed {
     }
 }
 
-/// Tells the parent of this part how load is collected and memory reached.
-pub(crate) fn tell_notes(args: &PartArgs, parts: &Parts) -> Result<(), Failure> {
-    if args.events {
-        Event::Note { text: parts.scheme_note()? }.print();
-        // On one machine all parts use the same fabric, and `up` prints it.
-        if parts.cluster.secret.is_some() {
-            Event::Note { text: parts.fabric.note().to_owned() }.print();
-        }
+/// Tells the caller of a part how load is collected and memory reached.
+pub(crate) fn tell_notes(events: &Events, parts: &Parts) -> Result<(), Failure> {
+    events(&Event::Note { text: parts.scheme_note()? });
+    // On one machine all parts use the same fabric, and `up` prints it.
+    if parts.cluster.secret.is_some() {
+        events(&Event::Note { text: parts.fabric.note().to_owned() });
     }
     Ok(())
 }
@@ -149,27 +146,6 @@ impl Threads {
     }
 }
 
-/// The socket at `listen` that this process was started with (sd_listen_fds(3)), if it was started with any.
-fn handed_over(name: &str, listen: SocketAddr) -> Result<Option<TcpListener>, Failure> {
-    let mut handed = ListenFd::from_env();
-    let refused = |found: &str| {
-        Failure::new(format!(
-            "edge {name}: LISTEN_FDS hands over {found}; expected a listening TCP socket at {listen}"
-        ))
-    };
-    for index in 0..handed.len() {
-        let taken = handed.take_tcp_listener(index);
-        let Some(listener) = taken.map_err(|_| refused("what is none"))? else {
-            continue;
-        };
-        let address = listener.local_addr()?;
-        if address == listen || address.ip().is_unspecified() && address.port() == listen.port() {
-            return Ok(Some(listener));
-        }
-    }
-    if handed.len() > 0 { Err(refused("others")) } else { Ok(None) }
-}
-
 /// The memory that an edge, or another front, offers to others while it lives.
 pub(crate) struct Memory {
     /// `None` if it has nothing to offer.
@@ -179,12 +155,17 @@ pub(crate) struct Memory {
     /// What it states as a front, for other movers.
     pub(crate) front: Option<Region>,
     /// Holds the board as well.
-    pub(crate) guard: Option<Guard>,
+    guard: Option<Guard>,
 }
 
 impl Memory {
-    /// Offers it, and guards it together with `led`, the regions of a proxy that is led.
-    pub(crate) fn offer(parts: &Parts, index: usize, led: &[Region]) -> Result<Self, Failure> {
+    /// Offers it, and guards it together with `led`, the regions of a proxy that is led. If some of it is lost, the part ends.
+    pub(crate) fn offer(
+        parts: &Parts,
+        index: usize,
+        led: &[Region],
+        shutdown: &Shutdown,
+    ) -> Result<Self, Failure> {
         let member = &parts.cluster.fronts[index];
         let shares = parts.cluster.fronts.len() > 1 && parts.shares(member);
         // A person may move nodes, too.
@@ -218,8 +199,15 @@ impl Memory {
             true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.life())?),
         };
         let own = share.iter().chain(&front).chain(led).cloned().collect();
-        let guard = Guard::start(own, board, parts.board_anew())?;
+        let lost = shutdown.clone();
+        let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
         Ok(Memory { offer: Some(offer), share, front, guard: Some(guard) })
+    }
+
+    /// # Errors
+    /// If some of it was lost.
+    pub(crate) fn result(&self) -> Result<(), Failure> {
+        self.guard.as_ref().map_or(Ok(()), Guard::result)
     }
 }
 
@@ -259,7 +247,7 @@ pub(crate) fn watch(
     parts: &Arc<Parts>,
     owner: EdgeId,
     brain: Brain,
-    events: Events,
+    events: EdgeEvents,
     (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
     (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<Seen>>),
     reads: Arc<ReadCounts>,
@@ -285,27 +273,30 @@ pub(crate) fn watch(
 
 /// The same thread for a node, beside its server.
 pub(crate) fn watch_for_node(
-    args: &PartArgs,
+    told: &Events,
     parts: &Arc<Parts>,
     history: Option<&Log>,
     node: usize,
 ) -> Result<Watch, Failure> {
     let owner = parts.owner(None, Some(node));
     let brain = parts.brain(parts.decider(Some(NodeId::new(node)))?, false)?;
-    let events = events(args, parts, history, None);
+    let name = parts.cluster.nodes[node].name.clone();
+    let events = events(told, name, parts, history, None);
     watch(parts, owner, brain, events, (Arc::new(parts.view()), None), (None, None), Arc::default())
 }
 
-pub(crate) type Events = Box<dyn FnMut(EdgeEvent) + Send>;
+pub(crate) type EdgeEvents = Box<dyn FnMut(EdgeEvent) + Send>;
 
-/// Passes on events with names instead of numbers. An edge is ready only when clients can connect at `listen`.
+/// Passes on the events of the mover of that name, with names instead of numbers. An edge is ready only when clients can connect
+/// at `listen`.
 pub(crate) fn events(
-    args: &PartArgs,
+    told: &Events,
+    name: String,
     parts: &Arc<Parts>,
     history: Option<&Log>,
     listen: Option<SocketAddr>,
-) -> Events {
-    let (tell, name, parts) = (args.events, args.name.clone(), Arc::clone(parts));
+) -> EdgeEvents {
+    let (told, parts) = (Arc::clone(told), Arc::clone(parts));
     let recorder = history.map(Log::recorder);
     Box::new(move |event| {
         if let (EdgeEvent::Ended(ended), Some(recorder)) = (&event, &recorder)
@@ -334,9 +325,7 @@ pub(crate) fn events(
             EdgeEvent::View { stale } => Event::View { stale, at_ns },
         };
         event.log();
-        if tell {
-            event.print();
-        }
+        told(&event);
     })
 }
 
@@ -346,84 +335,4 @@ fn await_listener(address: SocketAddr) {
     while TcpStream::connect_timeout(&address, LISTEN_MAX).is_err() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn ended_event(parts: &Parts, ended: &Ended) -> Event {
-    let at_ns = ended.ended.as_ns();
-    match ended.plan {
-        Some(plan) if ended.moved() => Event::Moved {
-            node: parts.node_name(plan.node),
-            from: plan.from().map(|site| parts.site_name(site)),
-            to: parts.site_name(plan.to),
-            why: why(parts, &plan),
-            at_ns,
-            took_ns: ended.ended.since(ended.began).as_nanos() as u64,
-        },
-        plan => Event::Ended {
-            site: parts.site_name(ended.site),
-            node: plan.map(|plan| parts.node_name(plan.node)),
-            why: plan.map(|plan| why(parts, &plan)).or(ended.cause.map(|cause| told(parts, cause))),
-            how: how(parts, ended.how),
-            at_ns,
-        },
-    }
-}
-
-/// Why a node was to move, in words.
-fn why(parts: &Parts, plan: &MovePlan) -> String {
-    let from = plan.from().map(|site| parts.site_name(site));
-    plan.reason.told(from.as_deref(), &parts.site_name(plan.to)).to_string()
-}
-
-/// Why a site was repaired, in words.
-pub(crate) fn told(parts: &Parts, cause: Cause) -> String {
-    match cause {
-        Cause::Abandoned => "its lock stood unchanged for two leases".to_owned(),
-        Cause::Unsettled => "its budget was not what its nodes said, or one was left on its way".to_owned(),
-        Cause::Floor { found, expected } => {
-            format!("its floor on the board was {found}, the cluster file says {expected}")
-        }
-        Cause::Ownership(node) => {
-            format!("the ownership word of {} said nothing in this cluster", parts.node_name(node))
-        }
-    }
-}
-
-fn how(parts: &Parts, how: How) -> String {
-    let how = match how {
-        How::Lease(Outcome::Moved) | How::Paper(PaperOutcome::Moved) => "moved",
-        How::Lease(Outcome::Busy) | How::Paper(PaperOutcome::Busy) => "busy",
-        How::Lease(Outcome::Recent) | How::Paper(PaperOutcome::Recent) => "recent",
-        How::Lease(Outcome::AtFloor) => "the donor is at its floor",
-        How::Lease(Outcome::NodeChanged) | How::Paper(PaperOutcome::NodeChanged) => "the node had changed",
-        How::Lease(Outcome::NotDrained(kept)) => {
-            return format!("its old site's requests had not ended in time: {}", undrained(parts, kept));
-        }
-        How::Lease(Outcome::NotChanged { fault }) => return not_changed(fault),
-        How::Lease(Outcome::Contended) => "the donor's budget kept changing",
-        How::Lease(Outcome::Unreachable) => "a word could not be reached",
-        How::Lease(Outcome::Uncertain { .. }) => "completions were lost; repaired",
-        How::Lease(Outcome::Recovered { .. }) => "repaired",
-        How::Lease(Outcome::LeaseLost) => "the lease was lost",
-        How::Paper(PaperOutcome::Lost) => "completions were lost",
-    };
-    how.to_owned()
-}
-
-/// What kept a node at its old site, in words.
-pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
-    let front = |front: EdgeId| &parts.cluster.fronts[front.index()].name;
-    match kept {
-        Undrained::Node => "its server has not finished them".to_owned(),
-        Undrained::Requests(edge, requests) => {
-            format!("{} has {} there", front(edge), some(requests as usize, "request"))
-        }
-        Undrained::Unseen(edge) => format!("{} has not seen that the node leaves; it may hang", front(edge)),
-        Undrained::Unread(edge) => format!("what {} has there cannot be read", front(edge)),
-    }
-}
-
-/// Why a node could not change sites, in words.
-pub(crate) fn not_changed(fault: Option<Fault>) -> String {
-    fault.map_or_else(|| "its commands did not end in time".to_owned(), |fault| fault.to_string())
 }

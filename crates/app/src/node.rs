@@ -1,8 +1,8 @@
-//! `sidelong node`: one node of a cluster file, with its built-in origin server, or as the agent of a foreign server that runs
-//! beside it.
+//! One node of a cluster, with its built-in origin server, or as the agent of a foreign server that runs beside it.
 
+use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,45 +18,53 @@ use sidelong_load::{
 use sidelong_reconfig::{load_region, offer_board, offer_changing_words, offer_words};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cgroup;
 use crate::changer::Changer;
-use crate::cli::PartArgs;
 use crate::documents;
 use crate::edge::watch_for_node;
 use crate::event::Event;
 use crate::fabric::Offering;
 use crate::failure::Failure;
 use crate::foreign;
-use crate::hangup::Hangup;
 use crate::history::Log;
 use crate::listen;
-use crate::parent::{self, end_with_parent};
+use crate::part::{PartSpec, Running, Shutdown, Told};
 use crate::parts::{self, Parts};
 use crate::regions::Guard;
 
-pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
-    end_with_parent(args.with_parent)?;
-    let hangup = Hangup::ignore()?;
-    let cluster = parts::read(args)?;
-    let nodes = &cluster.nodes;
-    let index = nodes.iter().position(|node| node.name == args.name).ok_or_else(|| {
-        let (file, name) = (args.config.display(), &args.name);
-        let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
-        Failure::new(format!("{file} has no node {name:?}; it has {}", names.join(", ")))
-    })?;
-    let node = nodes[index].clone();
-    let node = &node;
+/// What a node may be given beside its entry in the cluster file.
+#[derive(Default)]
+pub struct NodeOptions {
+    /// The socket at which the built-in origin serves; `None` to open one at the entry's address.
+    pub listener: Option<TcpListener>,
+    /// The control group that the process joins, and whose load is the node's.
+    pub join_cgroup: Option<PathBuf>,
+    /// The words before each command of a site: a program that becomes the command, and that ends with this process, so that no
+    /// command runs beside those of the node's next life. Empty to run commands as they are.
+    pub runner: Vec<OsString>,
+}
+
+/// Starts a node. It is ready once its events say so.
+///
+/// If the kernel is to keep the node's load record, the calling thread drops all privileges, and must be the only one.
+///
+/// # Errors
+/// If the cluster has no node of that name, or the node cannot listen, offer its memory, or collect its load as the file says.
+pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
+    let PartSpec { cluster, name, events } = spec;
+    let index = parts::find("node", &name, cluster.nodes.iter().map(|node| &*node.name))?;
+    let node = cluster.nodes[index].clone();
+    let joined = options.join_cgroup.as_deref();
 
     let listen = |address| {
         listen::listen(address)
-            .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
+            .map_err(|error| Failure::new(format!("node {name}: cannot listen on {address}: {error}")))
     };
     let server = match node.port() {
         Some(address) if !node.is_foreign => {
-            Server::Builtin { listener: listen(address)?, gauges: Arc::default() }
+            let listener = options.listener.map_or_else(|| listen(address), Ok)?;
+            Server::Builtin { listener, gauges: Arc::default() }
         }
         _ => Server::Foreign,
     };
@@ -65,26 +73,24 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     // Done before other threads exist, because each has privileges of its own, and before an RDMA device is opened,
     // which refuses a process whose privileges have changed since.
     let began_ms = parts::began_ms();
-    let scopes = Scopes::find(&cluster, index, args.join_cgroup.as_deref())?;
-    let (choice, record) = choose_scheme(&cluster, &scopes, args.join_cgroup.as_deref(), began_ms)?;
-    if record.is_some() && has_sockets(node) {
+    let scopes = Scopes::find(&cluster, index, joined)?;
+    let (choice, record) = choose_scheme(&cluster, &scopes, joined, began_ms)?;
+    if record.is_some() && has_sockets(&node) {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
     }
-    hangup.log()?;
-    let ending = Ending::watch()?;
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
-    let _held = parent::hold(args, &parts.run)?;
     let offer = parts.fabric.offer(node.fabric_listen)?;
-    let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
-    let documents = documents::Kept::offer(&parts, node)?;
+    let shutdown = Shutdown::new();
+    let memory = Memory::offer(&parts, index, &offer, record.as_ref(), &shutdown)?;
+    let documents = documents::Kept::offer(&parts, &node)?;
     server.judge(&parts.cluster, memory.words.clone());
-    let make = Make { cluster: &parts.cluster, node, server: &server, scope: scopes.sampled };
-    let _kept = match record {
+    let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
+    let kept = match record {
         Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
-        None => Kept::Threads(keep_load(&parts, node, choice.scheme, &offer, &memory, &make)?),
+        None => Kept::Threads(keep_load(&parts, &node, choice.scheme, &offer, &memory, &make)?),
     };
-    let changer = Changer::start(&parts, node, memory.words.clone(), memory.load.clone())?;
-    let _admin = match admin {
+    let changer = Changer::start(&parts, &node, options.runner, memory.words.clone(), memory.load.clone())?;
+    let admin = match admin {
         Some(listener) => {
             let counts = changer.as_ref().map(Changer::counts);
             let counts = counts.into_iter().chain(documents.as_ref().map(documents::Kept::counts)).collect();
@@ -95,56 +101,40 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
 
     let stop = Arc::new(AtomicBool::new(false));
     let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
-        let history = Log::open(&parts, &args.name)?;
-        let watch = watch_for_node(args, &parts, history.as_ref(), index)?;
+        let history = Log::open(&parts, &name)?;
+        let watch = watch_for_node(&events, &parts, history.as_ref(), index)?;
         let (stop, drain) = (Arc::clone(&stop), parts.cluster.reconfig.drain_max);
         Some(std::thread::Builder::new().name("watch".into()).spawn(move || {
             watch.run(&stop, drain);
             history.into_iter().for_each(Log::finish);
         })?)
     } else {
-        if args.events {
-            Event::Ready.print();
-        }
+        events(&Event::Ready);
         None
     };
 
     let gauges = server.gauges();
-    let origin =
-        OriginConfig { documents: documents.map(documents::Kept::into_origin), ..origin_config(node, index) };
-    let served = server.run(origin, ending);
-    if let Some(requests @ 1..) = gauges.map(|gauges| gauges.misdirected_total.load(Ordering::Relaxed)) {
-        let event = Event::Misdirected { requests };
-        event.log();
-        if args.events {
-            event.print();
+    let origin = OriginConfig {
+        documents: documents.map(documents::Kept::into_origin),
+        ..origin_config(&node, index)
+    };
+    let told = shutdown.told();
+    Running::start("node", shutdown, move || {
+        let served = server.run(origin, told);
+        if let Some(requests @ 1..) = gauges.map(|gauges| gauges.misdirected_total.load(Ordering::Relaxed)) {
+            let event = Event::Misdirected { requests };
+            event.log();
+            events(&event);
         }
-    }
-    drop(changer);
-    stop.store(true, Ordering::Relaxed);
-    if let Some(watch) = watch {
-        // Its panic was printed where it happened.
-        let _ = watch.join();
-    }
-    served.and_then(|()| memory.guard.result())
-}
-
-/// Waits for the signals that end the node, from before anyone can see that it runs.
-struct Ending {
-    runtime: Runtime,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Ending {
-    fn watch() -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let [terminate, interrupt] = {
-            let _within = runtime.enter();
-            [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]
-        };
-        Ok(Ending { runtime, terminate, interrupt })
-    }
+        drop(changer);
+        stop.store(true, Ordering::Relaxed);
+        if let Some(watch) = watch {
+            // Its panic was printed where it happened.
+            let _ = watch.join();
+        }
+        drop((admin, kept, offer));
+        served.and_then(|()| memory.guard.result())
+    })
 }
 
 /// What answers the node's requests.
@@ -180,15 +170,12 @@ impl Server {
         });
     }
 
-    /// Runs until SIGTERM or SIGINT. The built-in origin then finishes the requests in flight.
-    fn run(self, origin: OriginConfig, ending: Ending) -> Result<(), Failure> {
-        let Ending { runtime, mut terminate, mut interrupt } = ending;
+    /// Runs until it is told to end. The built-in origin then finishes the requests in flight.
+    fn run(self, origin: OriginConfig, mut told: Told) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let shutdown = async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
+                told.next().await;
             };
             let Server::Builtin { listener, gauges } = self else {
                 shutdown.await;
@@ -317,6 +304,7 @@ impl Memory {
         index: usize,
         offer: &Offering,
         record: Option<&KernelRecord>,
+        shutdown: &Shutdown,
     ) -> Result<Self, Failure> {
         let host = &offer.host;
         let node = &parts.cluster.nodes[index];
@@ -346,7 +334,8 @@ impl Memory {
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
             offer.publish(region.key())?;
         }
-        let guard = Guard::start(vec![load.clone(), words.clone()], board, parts.board_anew())?;
+        let (own, lost) = (vec![load.clone(), words.clone()], shutdown.clone());
+        let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
         Ok(Memory { load, words, guard })
     }
 }
@@ -480,7 +469,7 @@ fn pages(
 }
 
 /// How long a worker of the node takes for a request in truth.
-pub(crate) fn service_time(node: &config::Node) -> ServiceTime {
+pub fn service_time(node: &config::Node) -> ServiceTime {
     let time = node.service_time.mul_f64(node.slowdown);
     match node.service {
         Service::Fixed => ServiceTime::Fixed(time),

@@ -1,0 +1,93 @@
+//! One front of a cluster, beside a proxy of another make that it leads.
+
+mod connect;
+mod haproxy;
+mod memory;
+
+use std::sync::Arc;
+
+use sidelong_config::{Cluster, FrontEntry, LedBy, Proxy};
+use sidelong_edge::{Front, Gatekeeper, Led, LedByMemory};
+
+pub use self::connect::{Attached, connect_failure};
+pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
+pub use self::memory::{directory, servers};
+use crate::edge::{Memory, Observed, Threads, events, exchange, tell_notes, watch};
+use crate::failure::Failure;
+use crate::history::Log;
+use crate::part::{PartSpec, Running, Shutdown};
+use crate::parts::Parts;
+
+/// Starts a front. It is ready once its events say so.
+///
+/// The calling thread may have dropped privileges that the front needs no longer, and must be the only one.
+///
+/// # Errors
+/// If the cluster has no front of that name, or the front cannot offer its memory or lead its proxy.
+pub fn start(spec: PartSpec) -> Result<Running, Failure> {
+    let parts = Arc::new(Parts::new(spec.cluster)?);
+    let (index, entry) = find(&parts.cluster, &spec.name)?;
+    // Before other threads: it may drop privileges, which are each thread's own.
+    let (led, regions) = match entry.proxy {
+        Proxy::Haproxy => {
+            let choice = (entry.led_by() == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
+            let regions = choice.iter().flat_map(LedByMemory::regions).collect();
+            (haproxy::led(&parts, entry, choice)?, regions)
+        }
+        Proxy::Connect => (connect::led(&parts, entry)?, Vec::new()),
+        Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
+            let led = memory::led(&parts, entry)?;
+            let regions = led.regions().to_vec();
+            (Box::new(led) as Box<dyn Led>, regions)
+        }
+    };
+    let view = Arc::new(parts.view());
+    let Observed { mut counts, reads, history } = Observed::new(&parts, &spec.name)?;
+    // The proxy counts its requests itself.
+    let gatekeeper = parts.gatekeeper(0);
+    let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
+    let shutdown = Shutdown::new();
+    let memory = Memory::offer(&parts, index, &regions, &shutdown)?;
+    if let Some(offer) = &memory.offer {
+        counts.extend(offer.counts());
+    }
+    let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
+    let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
+    let sites = parts.cluster.sites.iter().map(|site| site.name.clone()).collect();
+    let names = (parts.node_names(), sites);
+    let about = parts.about(parts.scheme()?);
+    let front = Front::new(&spec.name, entry.admin, names, (Arc::clone(&view), gate), peers, about, counts)?;
+    let owner = parts.owner(Some(index), None);
+    let brain = parts.brain(parts.decider(None)?, true)?;
+    let heard = events(&spec.events, spec.name.clone(), &parts, history.as_ref(), None);
+    let stated = Some((owner, memory.front.clone()));
+    let shown = (Some(front.metrics()), Some(front.seen()));
+    let mut watch = watch(&parts, owner, brain, heard, (view, stated), shown, reads)?;
+    watch.gatekeeper = gatekeeper;
+    watch.led = Some(led);
+    tell_notes(&spec.events, &parts)?;
+    let threads = Threads::start(watch, exchange)?;
+    let mut told = shutdown.told();
+    Running::start("front", shutdown, move || {
+        let served = front.run(async || told.next().await);
+        threads.end();
+        history.into_iter().for_each(Log::finish);
+        served?;
+        memory.result()
+    })
+}
+
+/// The front of that name that leads a proxy, with its number among all fronts.
+///
+/// # Errors
+/// If there is none.
+pub fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<(usize, &'a FrontEntry), Failure> {
+    let fronts = || {
+        cluster.fronts.iter().enumerate().filter_map(|(index, front)| Some((index, front.leads.as_ref()?)))
+    };
+    fronts().find(|(_, front)| front.name == name).ok_or_else(|| {
+        let names: Vec<_> = fronts().map(|(_, front)| front.name.as_str()).collect();
+        let known = if names.is_empty() { "no [[front]]".to_owned() } else { names.join(", ") };
+        Failure::new(format!("the cluster file has no front {name:?}; it has {known}"))
+    })
+}

@@ -1,0 +1,55 @@
+//! A front that leads HAProxy by its Runtime API.
+
+use std::path::Path;
+
+use sidelong_config::{Cluster, Drain, FrontEntry};
+use sidelong_edge::{HaproxyCluster, HaproxyNode, Led, LedByHaproxy, LedByMemory};
+use sidelong_policy::index::Capacity;
+
+use crate::failure::Failure;
+use crate::parts::Parts;
+
+/// Begins to lead HAProxy; by `choice`, if its Lua chooses.
+pub(super) fn led(
+    parts: &Parts,
+    entry: &FrontEntry,
+    choice: Option<LedByMemory>,
+) -> Result<Box<dyn Led>, Failure> {
+    let cluster = haproxy_cluster(&parts.cluster, entry, &parts.capacities());
+    let led = LedByHaproxy::start(&entry.name, haproxy_socket(entry).to_owned(), cluster, choice)
+        .map_err(|error| Failure::new(format!("front {}: cannot start a thread: {error}", entry.name)))?;
+    Ok(Box::new(led))
+}
+
+/// What is to be known of the cluster to lead HAProxy.
+pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capacity]) -> HaproxyCluster {
+    let node = |(node, capacity): (&sidelong_config::Node, &Capacity)| HaproxyNode {
+        name: node.name.clone(),
+        address: node.address(0).tcp(),
+        workers: capacity.workers,
+        speed: capacity.speed,
+    };
+    HaproxyCluster {
+        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
+        backends: cluster
+            .sites
+            .iter()
+            .map(|site| haproxy_backend(Some(entry), &site.name).to_owned())
+            .collect(),
+        cuts: cluster.sites.iter().map(|site| site.drain == Drain::Cut).collect(),
+        nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
+        drain_max: cluster.reconfig.drain_max,
+        scan: cluster.reconfig.sensitivity,
+        stale: cluster.load.stale,
+    }
+}
+
+/// HAProxy's backend of a site.
+pub fn haproxy_backend<'a>(led: Option<&'a FrontEntry>, site: &'a str) -> &'a str {
+    led.and_then(|entry| entry.backends.get(site)).map_or(site, String::as_str)
+}
+
+/// The socket, which a checked file has.
+pub fn haproxy_socket(entry: &FrontEntry) -> &Path {
+    entry.socket.as_deref().unwrap_or(Path::new("/run/haproxy/admin.sock"))
+}

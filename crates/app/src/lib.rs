@@ -1,0 +1,35 @@
+//! What a node, an edge, a front and a cache are made of: the crates below, put together by a cluster file.
+//!
+//! [`node::start`], [`edge::start`] and [`front::start`] start a part of a cluster on threads of its own and return it, so that a
+//! process may have several. Each is given the cluster, its name there, and where its events go ([`PartSpec`]), and listeners
+//! where the caller has opened them. It ends when it is told to ([`Shutdown`]). [`cache::Setup::serve`] serves a cache on the
+//! calling thread.
+//!
+//! Nothing here reads arguments, handles a signal or prints. The program does, and so do tests in their own way.
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod cgroup;
+mod changer;
+mod documents;
+pub mod edge;
+mod ended;
+mod event;
+pub mod fabric;
+mod failure;
+pub mod foreign;
+pub mod front;
+pub mod history;
+pub mod listen;
+pub mod node;
+mod part;
+pub mod parts;
+mod reads;
+mod regions;
+mod site_change;
+
+pub use ended::{not_changed, undrained};
+pub use event::Event;
+pub use failure::{Failure, some};
+pub use part::{Events, PartSpec, Running, Shutdown};
+pub use parts::Parts;

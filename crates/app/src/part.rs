@@ -1,0 +1,117 @@
+//! A part of a cluster as a caller starts it, watches it and ends it.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use sidelong_config::Cluster;
+use sidelong_edge::Stop;
+use tokio::sync::watch;
+
+use crate::event::Event;
+use crate::failure::Failure;
+
+/// Receives the events of a part, from any of its threads.
+pub type Events = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// What every part is started with.
+pub struct PartSpec {
+    /// The cluster, as its file describes it.
+    pub cluster: Cluster,
+    /// The part's name in the cluster.
+    pub name: String,
+    /// Receives the part's events, which are logged in any case.
+    pub events: Events,
+}
+
+/// Tells a part to end. Clones tell the same part.
+#[derive(Clone)]
+pub struct Shutdown(Arc<watch::Sender<Option<Stop>>>);
+
+impl Shutdown {
+    pub(crate) fn new() -> Self {
+        Shutdown(Arc::new(watch::Sender::new(None)))
+    }
+
+    /// Ends the part once its requests in flight are answered.
+    pub fn finish(&self) {
+        self.0.send_if_modified(|stop| {
+            let is_first = stop.is_none();
+            stop.get_or_insert(Stop::Graceful);
+            is_first
+        });
+    }
+
+    /// Ends the part at once; of an edge, requests in flight are cut.
+    pub fn cut(&self) {
+        self.0.send_replace(Some(Stop::Now));
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        Told { said: self.0.subscribe(), heard: None }
+    }
+}
+
+/// What a part hears of its [`Shutdown`].
+pub(crate) struct Told {
+    said: watch::Receiver<Option<Stop>>,
+    heard: Option<Stop>,
+}
+
+impl Told {
+    /// Waits until the part is told to end, or to end in another way than before.
+    pub(crate) async fn next(&mut self) -> Stop {
+        loop {
+            let said = *self.said.borrow_and_update();
+            if let Some(stop) = said.filter(|_| said != self.heard) {
+                self.heard = said;
+                return stop;
+            }
+            if self.said.changed().await.is_err() {
+                // Nobody is left who could say so.
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+/// A part that runs. It is told to finish, and waited for, when this is dropped.
+pub struct Running {
+    shutdown: Shutdown,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl Running {
+    /// Does the work of a part on a thread of that name, until `shutdown` ends it.
+    pub(crate) fn start(
+        name: &str,
+        shutdown: Shutdown,
+        work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Running { shutdown, thread: Some(thread) })
+    }
+
+    /// What ends the part.
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Waits until the part has ended.
+    ///
+    /// # Errors
+    /// If something else than its [`Shutdown`] has ended it.
+    pub fn wait(mut self) -> Result<(), Failure> {
+        let thread = self.thread.take().expect("a part is waited for once");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.shutdown.finish();
+            // Its panic was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}

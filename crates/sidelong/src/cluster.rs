@@ -1,0 +1,54 @@
+//! The cluster that a command is about: of its file, or as an `up` on this machine runs it.
+
+use std::path::Path;
+
+use sidelong_config::{Cluster, ClusterFile, Fabric};
+use sidelong_fabric::RunDirectory;
+
+use crate::failure::Failure;
+
+/// The cluster file that an `up` writes into the run directory, for its parts.
+pub(crate) const RUN_FILE: &str = "cluster.toml";
+
+/// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.
+///
+/// If an `up` on this machine runs it, this is what its parts have read. That may differ from the file: `up` puts servers and
+/// proxies of other makes in place of the file's, and the file may have changed since.
+pub(crate) fn cluster(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
+    let load = |mut file: ClusterFile| {
+        file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
+        file.cluster()
+    };
+    let cluster = load(ClusterFile::load(path)?)?;
+    let cluster = as_run(&cluster)?.map(load).transpose()?.unwrap_or(cluster);
+    with_nodes(cluster, path)
+}
+
+/// What the parts of a cluster have read, if an `up` on this machine runs it.
+fn as_run(cluster: &Cluster) -> Result<Option<ClusterFile>, Failure> {
+    let run = RunDirectory::at(&cluster.run_dir);
+    if !run.is_claimed() {
+        return Ok(None);
+    }
+    let file = match run.read(RUN_FILE) {
+        Ok(file) => ClusterFile::of_file(file, &run.path().join(RUN_FILE))?,
+        // It is about to be written.
+        Err(_) => return Ok(None),
+    };
+    // Another cluster in the same directory is refused by its words.
+    Ok(Some(file).filter(|file| file.cluster.name == cluster.name))
+}
+
+/// A cluster that has more than caches.
+///
+/// # Errors
+/// If it has not.
+pub(crate) fn with_nodes(cluster: Cluster, path: &Path) -> Result<Cluster, Failure> {
+    if !cluster.has_only_caches() {
+        return Ok(cluster);
+    }
+    let file = path.display();
+    Err(Failure::new(format!(
+        "{file} has only caches: start each by sidelong cache NAME --config {file}, and ask it for its stats"
+    )))
+}

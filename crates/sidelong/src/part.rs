@@ -1,0 +1,140 @@
+//! `sidelong node`, `edge` and `front`: one part of a cluster file, in this process.
+
+use std::ffi::OsStr;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use listenfd::ListenFd;
+use sidelong_app::edge::{self, EdgeOptions};
+use sidelong_app::node::{self, NodeOptions};
+use sidelong_app::{Events, PartSpec, Shutdown, front};
+use sidelong_config::{Cluster, ClusterFile};
+use sidelong_fabric::RunDirectory;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator;
+
+use crate::cli::PartArgs;
+use crate::event;
+use crate::failure::Failure;
+use crate::hangup;
+use crate::parent::{self, end_with_parent};
+
+/// Runs a node.
+pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
+    end_with_parent(args.with_parent)?;
+    let signals = Signals::take()?;
+    let cluster = read(args)?;
+    let _held = parent::hold(args, &cluster)?;
+    // Each command of a site gets SIGTERM when this process ends.
+    let (own, id) = (std::env::current_exe()?, std::process::id().to_string());
+    let runner = [own.as_os_str(), "exec".as_ref(), "--with-parent".as_ref(), id.as_ref(), "--".as_ref()];
+    let options = NodeOptions {
+        listener: None,
+        join_cgroup: args.join_cgroup.clone(),
+        runner: runner.map(OsStr::to_owned).into(),
+    };
+    let node = node::start(spec(args, cluster), options)?;
+    signals.pass_on(node.shutdown())?;
+    node.wait()
+}
+
+/// Runs an edge.
+pub(crate) fn edge(args: &PartArgs) -> Result<(), Failure> {
+    end_with_parent(args.with_parent)?;
+    let signals = Signals::take()?;
+    // Without a handler the signal would end the edge.
+    let access_log_reopen = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&access_log_reopen))?;
+    let cluster = read(args)?;
+    let _held = parent::hold(args, &cluster)?;
+    let entry = cluster.edges.iter().find(|edge| edge.name == args.name);
+    let listener = entry.map(|edge| handed_over(&edge.name, edge.listen)).transpose()?.flatten();
+    let edge = edge::start(spec(args, cluster), EdgeOptions { listener, access_log_reopen })?;
+    signals.pass_on(edge.shutdown())?;
+    edge.wait()
+}
+
+/// Runs a front.
+pub(crate) fn front(args: &PartArgs) -> Result<(), Failure> {
+    end_with_parent(args.with_parent)?;
+    let signals = Signals::take()?;
+    let cluster = read(args)?;
+    let _held = parent::hold(args, &cluster)?;
+    let front = front::start(spec(args, cluster))?;
+    signals.pass_on(front.shutdown())?;
+    front.wait()
+}
+
+fn spec(args: &PartArgs, cluster: Cluster) -> PartSpec {
+    let prints = args.events;
+    let events: Events = Arc::new(move |event| {
+        if prints {
+            event::print(event);
+        }
+    });
+    PartSpec { cluster, name: args.name.clone(), events }
+}
+
+/// The signals that a part goes by, which from now on wait to be passed on.
+struct Signals(iterator::Signals);
+
+impl Signals {
+    /// Starts no thread, so that a node may still drop its privileges.
+    fn take() -> io::Result<Self> {
+        Ok(Signals(iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?))
+    }
+
+    /// SIGTERM lets requests in flight end, SIGINT does not.
+    fn pass_on(mut self, shutdown: Shutdown) -> io::Result<()> {
+        let pass_on = move || {
+            for signal in self.0.forever() {
+                match signal {
+                    SIGTERM => shutdown.finish(),
+                    SIGINT => shutdown.cut(),
+                    _ => hangup::warn(),
+                }
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(pass_on)?;
+        Ok(())
+    }
+}
+
+/// The cluster of a part's arguments.
+pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
+    let path = &args.config;
+    let mut file = match (args.with_parent, path.parent(), path.file_name().and_then(OsStr::to_str)) {
+        // Its parent wrote it to the run directory, so it is opened with the same checks.
+        (Some(1..), Some(run), Some(name)) => {
+            let named = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
+            ClusterFile::of_file(RunDirectory::at(run).read(name).map_err(named)?, path)?
+        }
+        _ => ClusterFile::load(path)?,
+    };
+    file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
+    Ok(file.cluster()?)
+}
+
+/// The socket at `listen` that this process was started with (sd_listen_fds(3)), if it was started with any.
+fn handed_over(name: &str, listen: SocketAddr) -> Result<Option<TcpListener>, Failure> {
+    let mut handed = ListenFd::from_env();
+    let refused = |found: &str| {
+        Failure::new(format!(
+            "edge {name}: LISTEN_FDS hands over {found}; expected a listening TCP socket at {listen}"
+        ))
+    };
+    for index in 0..handed.len() {
+        let taken = handed.take_tcp_listener(index);
+        let Some(listener) = taken.map_err(|_| refused("what is none"))? else {
+            continue;
+        };
+        let address = listener.local_addr()?;
+        if address == listen || address.ip().is_unspecified() && address.port() == listen.port() {
+            return Ok(Some(listener));
+        }
+    }
+    if handed.len() > 0 { Err(refused("others")) } else { Ok(None) }
+}
