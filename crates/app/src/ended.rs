@@ -72,7 +72,7 @@ fn how(parts: &Parts, how: How) -> String {
 }
 
 /// What kept a node at its old site, in words.
-pub fn undrained(parts: &Parts, kept: Undrained) -> String {
+pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
     let front = |front: EdgeId| &parts.cluster.fronts[front.index()].name;
     match kept {
         Undrained::Node => "its server has not finished them".to_owned(),
@@ -85,6 +85,6 @@ pub fn undrained(parts: &Parts, kept: Undrained) -> String {
 }
 
 /// Why a node could not change sites, in words.
-pub fn not_changed(fault: Option<Fault>) -> String {
+pub(crate) fn not_changed(fault: Option<Fault>) -> String {
     fault.map_or_else(|| "its commands did not end in time".to_owned(), |fault| fault.to_string())
 }

@@ -8,6 +8,7 @@
 //! Nothing here reads arguments, handles a signal or prints. The program does, and so do tests in their own way.
 #![forbid(unsafe_code)]
 
+pub mod by_hand;
 pub mod cache;
 pub mod cgroup;
 mod changer;
@@ -28,7 +29,6 @@ mod reads;
 mod regions;
 mod site_change;
 
-pub use ended::{not_changed, undrained};
 pub use event::Event;
 pub use failure::{Failure, some};
 pub use part::{Events, PartSpec, Running, Shutdown};

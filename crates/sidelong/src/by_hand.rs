@@ -1,62 +1,127 @@
 //! `sidelong drain`, `resume` and `move`: what a person decides about a node.
-//!
-//! The command is a mover like an edge: it takes the site's lock and carries out a plan by the same protocol, with the same
-//! floors. If it is killed on the way, an edge repairs the site.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use nix::unistd::{User, getuid};
-use sidelong_config::Cluster;
-use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
-use sidelong_reconfig::Links;
-use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
-
-use crate::cli::{DrainArgs, MoveArgs, ResumeArgs, RunningArgs};
-use crate::cluster;
-use crate::failure::{Failure, say, some};
-use crate::top;
+use clap::Args;
 use sidelong_app::Parts;
-use sidelong_app::history::{BY_HAND, ByHand, HELD, Log, PINNED, RESUMED, Record};
+use sidelong_app::by_hand::{Hand, Wish};
+use sidelong_config::{Cluster, Fabric};
+use sidelong_layout::{NodeId, SiteId};
 
-/// If neither the node nor the board is heard within this time, the cluster does not run.
-const FIRST_MAX: Duration = Duration::from_secs(2);
-/// How long a site may be busy with other moves and repairs, beyond the time of a drain.
-const BUSY_MAX: Duration = Duration::from_secs(10);
-/// The bound of a drain that waits as long as it takes: a year.
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Pause before another attempt.
-const RETRY: Duration = Duration::from_millis(5);
-/// Between two scans while a node drains, which make broken links anew.
-const SCAN_EVERY: Duration = Duration::from_millis(100);
+use crate::cluster;
+use crate::failure::{Failure, say};
+use crate::top;
 
-/// What the person wants.
-#[derive(Clone, Copy, PartialEq)]
-enum Wish {
-    Drain,
-    Resume,
-    Move(SiteId),
+#[derive(Args)]
+#[command(after_help = DRAIN_END)]
+pub(crate) struct DrainArgs {
+    /// Name of the node in the cluster file.
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) of: RunningArgs,
+    /// Wait for the node's requests as long as they take, and not for `reconfig.drain_ms_max`.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Take the node although its site falls below its floor, and say so.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
+const DRAIN_END: &str = "\
+It is done when it returns: no request is under way at the node, and no edge sends it one.
+If requests have not ended within reconfig.drain_ms_max, the node stays with its site, unless --wait is given.
+Those of a site with drain = \"cut\" are cut then.
+Ctrl-C ends the command only: an edge then finishes the drain or takes it back, within two leases.
+
+Exit codes: 0 if the node is held; 2 if not, with the reason.
+
+Examples:
+  sidelong drain n3
+  sidelong drain n3 --wait && systemctl restart app
+  sidelong resume n3";
+
+#[derive(Args)]
+#[command(after_help = RESUME_END)]
+pub(crate) struct ResumeArgs {
+    /// Name of the node in the cluster file.
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) of: RunningArgs,
+}
+
+const RESUME_END: &str = "\
+A node that was drained serves its site again. One that was moved by hand stays there, and may be moved by the edges again.
+
+Exit codes: 0; 2 if it failed, with the reason.";
+
+#[derive(Args)]
+#[command(after_help = MOVE_END)]
+pub(crate) struct MoveArgs {
+    /// Name of the node in the cluster file.
+    pub(crate) node: String,
+    /// Name of the site that it will serve; its own, to keep it there.
+    pub(crate) site: String,
+    #[command(flatten)]
+    pub(crate) of: RunningArgs,
+    /// Take the node although its site falls below its floor, and say so.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+const MOVE_END: &str = "\
+The move is that of the edges: the node finishes its site's requests first. It is then pinned, which means that the edges leave
+it where it is, until `sidelong resume`.
+
+Exit codes: 0 if the node serves the site; 2 if not, with the reason.
+
+Examples:
+  sidelong move n3 alpha
+  sidelong resume n3";
+
+/// Which running cluster.
+#[derive(Args)]
+pub(crate) struct RunningArgs {
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.
+    #[arg(long, value_name = "FABRIC")]
+    pub(crate) fabric: Option<Fabric>,
+}
+
+/// Takes a node out of service.
 pub(crate) fn drain(args: &DrainArgs, is_quiet: bool) -> Result<(), Failure> {
-    let mut hand = Hand::new(named(&args.of, &args.node)?)?;
-    (hand.force, hand.waits) = (args.force, args.wait);
-    hand.carry_out(Wish::Drain, is_quiet)
+    let change = |hand: &mut Hand| (hand.force, hand.waits) = (args.force, args.wait);
+    carry_out(named(&args.of, &args.node)?, Wish::Drain, change, is_quiet)
 }
 
+/// Gives a node back to its site.
 pub(crate) fn resume(args: &ResumeArgs, is_quiet: bool) -> Result<(), Failure> {
-    Hand::new(named(&args.of, &args.node)?)?.carry_out(Wish::Resume, is_quiet)
+    carry_out(named(&args.of, &args.node)?, Wish::Resume, |_| (), is_quiet)
 }
 
+/// Moves a node to a site, where it stays.
 pub(crate) fn move_to(args: &MoveArgs, is_quiet: bool) -> Result<(), Failure> {
     let named = named(&args.of, &args.node)?;
     let names = || named.cluster.sites.iter().map(|site| site.name.as_str());
     let site = names().position(|name| name == args.site);
     let site = site.ok_or_else(|| unknown(&named.file, "site", &args.site, names().collect()))?;
-    let mut hand = Hand::new(named)?;
-    hand.force = args.force;
-    hand.carry_out(Wish::Move(SiteId::new(site)), is_quiet)
+    carry_out(named, Wish::Move(SiteId::new(site)), |hand| hand.force = args.force, is_quiet)
+}
+
+fn carry_out(
+    named: Named,
+    wish: Wish,
+    change: impl FnOnce(&mut Hand),
+    is_quiet: bool,
+) -> Result<(), Failure> {
+    let Named { file, cluster, node } = named;
+    top::refuse_absent(&cluster, &file)?;
+    let mut hand = Hand::new(Parts::new(cluster.clone())?, node, wish)?;
+    change(&mut hand);
+    hand.await_words().map_err(|why| top::not_running(&cluster, &file, &why))?;
+    let said = hand.carry_out()?;
+    if is_quiet { Ok(()) } else { say(format!("{said}\n")) }
 }
 
 /// A node of a cluster file.
@@ -64,7 +129,6 @@ struct Named {
     file: PathBuf,
     cluster: Cluster,
     node: NodeId,
-    name: String,
 }
 
 fn named(of: &RunningArgs, name: &str) -> Result<Named, Failure> {
@@ -76,330 +140,9 @@ fn named(of: &RunningArgs, name: &str) -> Result<Named, Failure> {
     let names = || cluster.nodes.iter().map(|node| node.name.as_str());
     let node = names().position(|node| node == name);
     let node = NodeId::new(node.ok_or_else(|| unknown(&file, "node", name, names().collect()))?);
-    Ok(Named { file, cluster, node, name: name.to_owned() })
+    Ok(Named { file, cluster, node })
 }
 
 fn unknown(file: &Path, what: &str, name: &str, known: Vec<&str>) -> Failure {
     Failure::new(format!("{}: no {what} {name:?}; it has {}", file.display(), known.join(", ")))
-}
-
-/// A person's links to a running cluster.
-struct Hand {
-    parts: Parts,
-    file: PathBuf,
-    links: Links,
-    node: NodeId,
-    name: String,
-    force: bool,
-    waits: bool,
-}
-
-impl Hand {
-    fn new(Named { file, cluster, node, name }: Named) -> Result<Self, Failure> {
-        if cluster.reconfig.protocol == Protocol::Paper {
-            return Err(Failure::new(
-                "the published protocol has no moves by hand: use reconfig.protocol = \"lease\"",
-            ));
-        }
-        top::refuse_absent(&cluster, &file)?;
-        let parts = Parts::new(cluster)?;
-        let unread = parts.cluster.fronts.iter().find(|front| !parts.shares(front));
-        if let Some(front) = unread {
-            let name = &front.name;
-            return Err(Failure::new(format!(
-                "nobody can read which requests {name} has: give it fabric_listen, to move nodes by hand"
-            )));
-        }
-        let links = parts.links(None)?;
-        Ok(Hand { parts, file, links, node, name, force: false, waits: false })
-    }
-
-    fn carry_out(mut self, wish: Wish, is_quiet: bool) -> Result<(), Failure> {
-        self.await_words(wish)?;
-        let began = Instant::now();
-        let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
-        let deadline = began + drain_max + self.parts.change_max().unwrap_or_default() + BUSY_MAX;
-        let mut memo = (None, Memo::default());
-        loop {
-            let plan = match self.plan(wish)? {
-                Next::Plan(plan) => plan,
-                Next::Met(said) => return tell(is_quiet, &said),
-                Next::Wait if Instant::now() < deadline => {
-                    std::thread::sleep(RETRY);
-                    self.links.scan(now());
-                    continue;
-                }
-                Next::Wait => return Err(Failure::new(format!("{} does not come to rest", self.name))),
-            };
-            // A memo is of one site.
-            if memo.0 != Some(plan.site()) {
-                memo = (Some(plan.site()), Memo::default());
-            }
-            let timing = self.parts.timing(drain_max)?;
-            let mut machine = Move::new(plan, self.parts.person(), self.parts.pool(), timing, memo.1);
-            let outcome = self.drive(&mut machine);
-            memo.1 = machine.memo();
-            self.links.scan(now());
-            match outcome {
-                Outcome::Moved => {
-                    let said = self.record(wish, plan, began.elapsed())?;
-                    return tell(is_quiet, &said);
-                }
-                Outcome::AtFloor if !self.has_spare(plan) => return Err(self.at_floor(plan)),
-                Outcome::NotDrained(kept) => return Err(self.not_drained(plan, kept)),
-                Outcome::NotChanged { fault } => {
-                    let fault = sidelong_app::not_changed(fault);
-                    let by_hand = self.by_hand(plan, "not-changed", None, Some(fault.clone()));
-                    self.keep(by_hand, began.elapsed());
-                    return Err(self.not_changed(plan, &fault));
-                }
-                // Somebody else was faster, or repaired the site first: the plan is made anew.
-                _ if Instant::now() < deadline => std::thread::sleep(RETRY),
-                outcome => return Err(self.gave_up(plan, outcome)),
-            }
-        }
-    }
-
-    /// Waits until the words can be read.
-    fn await_words(&mut self, wish: Wish) -> Result<(), Failure> {
-        let deadline = Instant::now() + FIRST_MAX;
-        loop {
-            self.links.scan(now());
-            let own = self.links.ownership(self.node);
-            let is_known = |site: SiteId| self.links.site(site).is_some();
-            let sites = [own.and_then(|own| own.site), wish.site()];
-            if own.is_some() && sites.into_iter().flatten().all(is_known) {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let Cluster { name, .. } = &self.parts.cluster;
-                let why = match (self.links.problem(self.node), own) {
-                    (Some(problem), _) => problem.to_owned(),
-                    (None, None) => format!("{} has said nothing yet", self.name),
-                    (None, Some(_)) => format!("{name} has no board"),
-                };
-                return Err(top::not_running(&self.parts.cluster, &self.file, &why));
-            }
-            std::thread::sleep(RETRY);
-        }
-    }
-
-    /// What is to be done, by the last scan.
-    fn plan(&self, wish: Wish) -> Result<Next, Failure> {
-        let Some(own) = self.links.ownership(self.node) else { return Ok(Next::Wait) };
-        let name = &self.name;
-        let goal = match (wish, own.state, own.site) {
-            (_, NodeState::Draining | NodeState::Changing, _) => return Ok(Next::Wait),
-            (Wish::Drain, NodeState::Free, _) => {
-                return Err(Failure::new(format!("{name} serves no site, so there is nothing to drain")));
-            }
-            (Wish::Drain, NodeState::Held, _) => return Ok(Next::Met(format!("{name} is held already"))),
-            (Wish::Drain, ..) => Goal::Hold,
-            (Wish::Resume, NodeState::Held | NodeState::Pinned, Some(site)) => Goal::Serve(site),
-            (Wish::Resume, ..) => {
-                let what = own.site.map_or("free".to_owned(), |site| format!("at {}", self.site(site)));
-                return Ok(Next::Met(format!("{name} is {what}, and not held")));
-            }
-            (Wish::Move(to), NodeState::Pinned, Some(site)) if to == site => {
-                return Ok(Next::Met(format!("{name} is pinned at {} already", self.site(site))));
-            }
-            (Wish::Move(to), ..) => Goal::Pin(to),
-        };
-        Ok(Next::Plan(Plan { node: self.node, expected: own, goal, force: self.force }))
-    }
-
-    fn drive(&mut self, machine: &mut Move) -> Outcome {
-        let mut scanned = Instant::now();
-        let mut reply = None;
-        loop {
-            match machine.step(now(), reply.take()) {
-                Step::Do(op) => reply = Some(self.links.execute(op)),
-                Step::WaitUntil(time) => {
-                    if scanned.elapsed() > SCAN_EVERY {
-                        self.links.scan(now());
-                        scanned = Instant::now();
-                    }
-                    std::thread::sleep(time.since(now()));
-                }
-                Step::Done(outcome) => return outcome,
-            }
-        }
-    }
-
-    /// Keeps in the history what was done; returns it in words.
-    fn record(&self, wish: Wish, plan: Plan, took: Duration) -> Result<String, Failure> {
-        let Plan { expected, .. } = plan;
-        let name = &self.name;
-        let to = self.site(plan.site());
-        let left = expected.serving_site().filter(|site| plan.goal.site() != Some(*site));
-        let below = left.and_then(|site| self.below_floor(site));
-        let (how, mut said) = match wish {
-            Wish::Drain => (HELD, format!("{name} is held; `sidelong resume {name}` gives it back to {to}")),
-            Wish::Resume => (RESUMED, format!("{name} serves {to}")),
-            Wish::Move(_) if left.is_some() || expected.serving_site().is_none() => {
-                ("moved", format!("{name} serves {to}, pinned there until `sidelong resume {name}`"))
-            }
-            Wish::Move(_) => (PINNED, format!("{name} is pinned at {to} until `sidelong resume {name}`")),
-        };
-        if let Some(below) = &below {
-            let _ = write!(said, "; {below}");
-        }
-        let why = match (how, below) {
-            ("moved", below) => {
-                Some(below.map_or("pinned there".to_owned(), |below| format!("pinned there; {below}")))
-            }
-            (_, below) => below,
-        };
-        self.keep(self.by_hand(plan, how, why, None), took);
-        Ok(said)
-    }
-
-    fn by_hand<'a>(
-        &'a self,
-        plan: Plan,
-        how: &'a str,
-        why: Option<String>,
-        fault: Option<String>,
-    ) -> ByHand<'a> {
-        let from = plan.from().map(|site| self.site(site));
-        ByHand { node: &self.name, from, to: self.site(plan.site()), how, why, fault }
-    }
-
-    fn keep(&self, done: ByHand<'_>, took: Duration) {
-        let record = Record::of_person(&user(), done, took);
-        match Log::open(&self.parts, BY_HAND) {
-            Ok(Some(log)) => {
-                log.recorder().record(record);
-                log.finish();
-            }
-            Ok(None) => {}
-            Err(Failure(why)) => tracing::warn!("{why}"),
-        }
-    }
-
-    /// Which floor is broken, in words.
-    fn below_floor(&self, site: SiteId) -> Option<String> {
-        let floor = self.parts.cluster.sites[site.index()].floor;
-        let serving = self.serving(site);
-        (serving < floor)
-            .then(|| format!("{} has {}, below its floor of {floor}", self.site(site), some(serving, "node")))
-    }
-
-    /// Whether the donor has a node to spare, whatever its budget says: that is too low until it is repaired.
-    fn has_spare(&self, plan: Plan) -> bool {
-        let Some(site) = plan.from() else { return false };
-        let floor = if self.force { 0 } else { self.parts.cluster.sites[site.index()].floor };
-        self.serving(site) > floor
-    }
-
-    fn at_floor(&self, plan: Plan) -> Failure {
-        let site = plan.from().unwrap_or(plan.site());
-        let floor = self.parts.cluster.sites[site.index()].floor;
-        let (name, site) = (&self.name, self.site(site));
-        Failure::new(if self.force {
-            format!("{site} has no node to spare at all: others take its nodes at this moment")
-        } else {
-            format!(
-                "{site} is at its floor of {floor} and cannot spare {name}; --force takes it nevertheless"
-            )
-        })
-    }
-
-    fn not_drained(&mut self, plan: Plan, kept: Undrained) -> Failure {
-        // A server that has not finished some requests does not say whose they are.
-        let theirs = match kept {
-            Undrained::Node => self.at_fronts(plan.node),
-            _ => Vec::new(),
-        };
-        let kept = [vec![sidelong_app::undrained(&self.parts, kept)], theirs].concat().join(", ");
-        let site = self.site(plan.from().unwrap_or(plan.site()));
-        let (name, bound) = (&self.name, self.parts.cluster.reconfig.drain_max);
-        let longer = if plan.goal == Goal::Hold { "; --wait waits for them" } else { "" };
-        Failure::new(format!(
-            "requests of {site} at {name} had not ended after {bound:?} (reconfig.drain_ms_max), so it stays there: {kept}{longer}"
-        ))
-    }
-
-    /// What each front that has requests at a node has there now, in words.
-    fn at_fronts(&mut self, node: NodeId) -> Vec<String> {
-        let fronts = (0..self.parts.cluster.fronts.len()).map(EdgeId::new);
-        let said = fronts.filter_map(|front| {
-            let Reply::Value(word) = self.links.execute(Op::Read(Word::Front(front, node))) else {
-                return None;
-            };
-            let requests = FrontWord::decode(word).requests;
-            let is_kept = word != FrontWord::GONE && requests > 0;
-            is_kept.then(|| sidelong_app::undrained(&self.parts, Undrained::Requests(front, requests)))
-        });
-        said.collect()
-    }
-
-    fn not_changed(&self, plan: Plan, fault: &str) -> Failure {
-        let (name, to) = (&self.name, self.site(plan.site()));
-        let now = match self.links.ownership(self.node) {
-            Some(own) if own.state == NodeState::Pinned => {
-                format!("; it serves {} again, pinned there", self.site(own.site.unwrap_or(plan.site())))
-            }
-            Some(own) if own.state == NodeState::Held => "; it is held".to_owned(),
-            _ => String::new(),
-        };
-        Failure::new(format!(
-            "{name} could not change to {to}: {fault}{now}. The log of `sidelong node {name}` says more"
-        ))
-    }
-
-    fn gave_up(&self, plan: Plan, outcome: Outcome) -> Failure {
-        let (name, site) = (&self.name, self.site(plan.site()));
-        Failure::new(match outcome {
-            Outcome::Busy | Outcome::Recent | Outcome::Contended | Outcome::AtFloor => {
-                format!("{site} was reconfigured by others all the time; try again")
-            }
-            Outcome::Unreachable => format!("the words of {site} and {name} cannot be reached"),
-            outcome => format!("{name} could not be brought there ({}); try again", outcome.word()),
-        })
-    }
-
-    /// The nodes that serve a site, by the last scan.
-    fn serving(&self, site: SiteId) -> usize {
-        let nodes = (0..self.links.node_count()).map(NodeId::new);
-        let owners: Vec<Ownership> = nodes.filter_map(|node| self.links.ownership(node)).collect();
-        owners.iter().filter(|own| own.serves(site)).count()
-    }
-
-    fn site(&self, site: SiteId) -> &str {
-        &self.parts.cluster.sites[site.index()].name
-    }
-}
-
-impl Wish {
-    fn site(self) -> Option<SiteId> {
-        match self {
-            Wish::Move(site) => Some(site),
-            Wish::Drain | Wish::Resume => None,
-        }
-    }
-}
-
-/// What to do next.
-enum Next {
-    Plan(Plan),
-    /// Nothing: it is as wanted.
-    Met(String),
-    /// Others are at it.
-    Wait,
-}
-
-fn tell(is_quiet: bool, what: &str) -> Result<(), Failure> {
-    if is_quiet { Ok(()) } else { say(format!("{what}\n")) }
-}
-
-fn now() -> Time {
-    Time::from_ns(sidelong_load::monotonic_ns())
-}
-
-/// The name of the user who runs this process; without one the number.
-fn user() -> String {
-    let id = getuid();
-    let user = User::from_uid(id).ok().flatten();
-    user.map_or_else(|| format!("user {id}"), |user| user.name)
 }

@@ -1,0 +1,364 @@
+//! What a person decides about a node: to drain it, to resume it, or to move it.
+//!
+//! The person is a mover like an edge: it takes the site's lock and carries out a plan by the same protocol, with the same
+//! floors. If it is killed on the way, an edge repairs the site.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{User, getuid};
+use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
+use sidelong_reconfig::Links;
+use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
+
+use crate::ended::{not_changed, undrained};
+use crate::failure::{Failure, some};
+use crate::history::{BY_HAND, ByHand, HELD, Log, PINNED, RESUMED, Record};
+use crate::parts::Parts;
+
+/// If neither the node nor the board is heard within this time, the cluster does not run.
+const FIRST_MAX: Duration = Duration::from_secs(2);
+/// How long a site may be busy with other moves and repairs, beyond the time of a drain.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+/// The bound of a drain that waits as long as it takes: a year.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Pause before another attempt.
+const RETRY: Duration = Duration::from_millis(5);
+/// Between two scans while a node drains, which make broken links anew.
+const SCAN_EVERY: Duration = Duration::from_millis(100);
+
+/// What the person wants.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Wish {
+    /// To hold the node: it finishes its requests, and serves nobody.
+    Drain,
+    /// To give a node that is held or pinned back.
+    Resume,
+    /// To have the node serve this site, and stay there.
+    Move(SiteId),
+}
+
+/// A person's links to a running cluster.
+pub struct Hand {
+    parts: Parts,
+    links: Links,
+    node: NodeId,
+    name: String,
+    wish: Wish,
+    /// Takes the node although its site falls below its floor.
+    pub force: bool,
+    /// Waits for the node's requests as long as they take.
+    pub waits: bool,
+}
+
+impl Hand {
+    /// Links to the cluster of `parts`, to make of a node what `wish` says.
+    ///
+    /// # Errors
+    /// If the cluster has no moves by hand.
+    pub fn new(parts: Parts, node: NodeId, wish: Wish) -> Result<Self, Failure> {
+        if parts.cluster.reconfig.protocol == Protocol::Paper {
+            return Err(Failure::new(
+                "the published protocol has no moves by hand: use reconfig.protocol = \"lease\"",
+            ));
+        }
+        let unread = parts.cluster.fronts.iter().find(|front| !parts.shares(front));
+        if let Some(front) = unread {
+            let name = &front.name;
+            return Err(Failure::new(format!(
+                "nobody can read which requests {name} has: give it fabric_listen, to move nodes by hand"
+            )));
+        }
+        let (links, name) = (parts.links(None)?, parts.node_name(node));
+        Ok(Hand { parts, links, node, name, wish, force: false, waits: false })
+    }
+
+    /// Carries it out, and returns what was done in words. [`await_words`](Self::await_words) comes first.
+    ///
+    /// # Errors
+    /// If it cannot be done, with the reason.
+    pub fn carry_out(mut self) -> Result<String, Failure> {
+        let wish = self.wish;
+        let began = Instant::now();
+        let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
+        let deadline = began + drain_max + self.parts.change_max().unwrap_or_default() + BUSY_MAX;
+        let mut memo = (None, Memo::default());
+        loop {
+            let plan = match self.plan(wish)? {
+                Next::Plan(plan) => plan,
+                Next::Met(said) => return Ok(said),
+                Next::Wait if Instant::now() < deadline => {
+                    std::thread::sleep(RETRY);
+                    self.links.scan(now());
+                    continue;
+                }
+                Next::Wait => return Err(Failure::new(format!("{} does not come to rest", self.name))),
+            };
+            // A memo is of one site.
+            if memo.0 != Some(plan.site()) {
+                memo = (Some(plan.site()), Memo::default());
+            }
+            let timing = self.parts.timing(drain_max)?;
+            let mut machine = Move::new(plan, self.parts.person(), self.parts.pool(), timing, memo.1);
+            let outcome = self.drive(&mut machine);
+            memo.1 = machine.memo();
+            self.links.scan(now());
+            match outcome {
+                Outcome::Moved => {
+                    return Ok(self.record(wish, plan, began.elapsed()));
+                }
+                Outcome::AtFloor if !self.has_spare(plan) => return Err(self.at_floor(plan)),
+                Outcome::NotDrained(kept) => return Err(self.not_drained(plan, kept)),
+                Outcome::NotChanged { fault } => {
+                    let fault = not_changed(fault);
+                    let by_hand = self.by_hand(plan, "not-changed", None, Some(fault.clone()));
+                    self.keep(by_hand, began.elapsed());
+                    return Err(self.not_changed(plan, &fault));
+                }
+                // Somebody else was faster, or repaired the site first: the plan is made anew.
+                _ if Instant::now() < deadline => std::thread::sleep(RETRY),
+                outcome => return Err(self.gave_up(plan, outcome)),
+            }
+        }
+    }
+
+    /// Waits until the words can be read, for a bounded time.
+    ///
+    /// # Errors
+    /// If the cluster does not run, with what is missing.
+    pub fn await_words(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + FIRST_MAX;
+        loop {
+            self.links.scan(now());
+            let own = self.links.ownership(self.node);
+            let is_known = |site: SiteId| self.links.site(site).is_some();
+            let sites = [own.and_then(|own| own.site), self.wish.site()];
+            if own.is_some() && sites.into_iter().flatten().all(is_known) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(match (self.links.problem(self.node), own) {
+                    (Some(problem), _) => problem.to_owned(),
+                    (None, None) => format!("{} has said nothing yet", self.name),
+                    (None, Some(_)) => format!("{} has no board", self.parts.cluster.name),
+                });
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    /// What is to be done, by the last scan.
+    fn plan(&self, wish: Wish) -> Result<Next, Failure> {
+        let Some(own) = self.links.ownership(self.node) else { return Ok(Next::Wait) };
+        let name = &self.name;
+        let goal = match (wish, own.state, own.site) {
+            (_, NodeState::Draining | NodeState::Changing, _) => return Ok(Next::Wait),
+            (Wish::Drain, NodeState::Free, _) => {
+                return Err(Failure::new(format!("{name} serves no site, so there is nothing to drain")));
+            }
+            (Wish::Drain, NodeState::Held, _) => return Ok(Next::Met(format!("{name} is held already"))),
+            (Wish::Drain, ..) => Goal::Hold,
+            (Wish::Resume, NodeState::Held | NodeState::Pinned, Some(site)) => Goal::Serve(site),
+            (Wish::Resume, ..) => {
+                let what = own.site.map_or("free".to_owned(), |site| format!("at {}", self.site(site)));
+                return Ok(Next::Met(format!("{name} is {what}, and not held")));
+            }
+            (Wish::Move(to), NodeState::Pinned, Some(site)) if to == site => {
+                return Ok(Next::Met(format!("{name} is pinned at {} already", self.site(site))));
+            }
+            (Wish::Move(to), ..) => Goal::Pin(to),
+        };
+        Ok(Next::Plan(Plan { node: self.node, expected: own, goal, force: self.force }))
+    }
+
+    fn drive(&mut self, machine: &mut Move) -> Outcome {
+        let mut scanned = Instant::now();
+        let mut reply = None;
+        loop {
+            match machine.step(now(), reply.take()) {
+                Step::Do(op) => reply = Some(self.links.execute(op)),
+                Step::WaitUntil(time) => {
+                    if scanned.elapsed() > SCAN_EVERY {
+                        self.links.scan(now());
+                        scanned = Instant::now();
+                    }
+                    std::thread::sleep(time.since(now()));
+                }
+                Step::Done(outcome) => return outcome,
+            }
+        }
+    }
+
+    /// Keeps in the history what was done; returns it in words.
+    fn record(&self, wish: Wish, plan: Plan, took: Duration) -> String {
+        let Plan { expected, .. } = plan;
+        let name = &self.name;
+        let to = self.site(plan.site());
+        let left = expected.serving_site().filter(|site| plan.goal.site() != Some(*site));
+        let below = left.and_then(|site| self.below_floor(site));
+        let (how, mut said) = match wish {
+            Wish::Drain => (HELD, format!("{name} is held; `sidelong resume {name}` gives it back to {to}")),
+            Wish::Resume => (RESUMED, format!("{name} serves {to}")),
+            Wish::Move(_) if left.is_some() || expected.serving_site().is_none() => {
+                ("moved", format!("{name} serves {to}, pinned there until `sidelong resume {name}`"))
+            }
+            Wish::Move(_) => (PINNED, format!("{name} is pinned at {to} until `sidelong resume {name}`")),
+        };
+        if let Some(below) = &below {
+            let _ = write!(said, "; {below}");
+        }
+        let why = match (how, below) {
+            ("moved", below) => {
+                Some(below.map_or("pinned there".to_owned(), |below| format!("pinned there; {below}")))
+            }
+            (_, below) => below,
+        };
+        self.keep(self.by_hand(plan, how, why, None), took);
+        said
+    }
+
+    fn by_hand<'a>(
+        &'a self,
+        plan: Plan,
+        how: &'a str,
+        why: Option<String>,
+        fault: Option<String>,
+    ) -> ByHand<'a> {
+        let from = plan.from().map(|site| self.site(site));
+        ByHand { node: &self.name, from, to: self.site(plan.site()), how, why, fault }
+    }
+
+    fn keep(&self, done: ByHand<'_>, took: Duration) {
+        let record = Record::of_person(&user(), done, took);
+        match Log::open(&self.parts, BY_HAND) {
+            Ok(Some(log)) => {
+                log.recorder().record(record);
+                log.finish();
+            }
+            Ok(None) => {}
+            Err(Failure(why)) => tracing::warn!("{why}"),
+        }
+    }
+
+    /// Which floor is broken, in words.
+    fn below_floor(&self, site: SiteId) -> Option<String> {
+        let floor = self.parts.cluster.sites[site.index()].floor;
+        let serving = self.serving(site);
+        (serving < floor)
+            .then(|| format!("{} has {}, below its floor of {floor}", self.site(site), some(serving, "node")))
+    }
+
+    /// Whether the donor has a node to spare, whatever its budget says: that is too low until it is repaired.
+    fn has_spare(&self, plan: Plan) -> bool {
+        let Some(site) = plan.from() else { return false };
+        let floor = if self.force { 0 } else { self.parts.cluster.sites[site.index()].floor };
+        self.serving(site) > floor
+    }
+
+    fn at_floor(&self, plan: Plan) -> Failure {
+        let site = plan.from().unwrap_or(plan.site());
+        let floor = self.parts.cluster.sites[site.index()].floor;
+        let (name, site) = (&self.name, self.site(site));
+        Failure::new(if self.force {
+            format!("{site} has no node to spare at all: others take its nodes at this moment")
+        } else {
+            format!(
+                "{site} is at its floor of {floor} and cannot spare {name}; --force takes it nevertheless"
+            )
+        })
+    }
+
+    fn not_drained(&mut self, plan: Plan, kept: Undrained) -> Failure {
+        // A server that has not finished some requests does not say whose they are.
+        let theirs = match kept {
+            Undrained::Node => self.at_fronts(plan.node),
+            _ => Vec::new(),
+        };
+        let kept = [vec![undrained(&self.parts, kept)], theirs].concat().join(", ");
+        let site = self.site(plan.from().unwrap_or(plan.site()));
+        let (name, bound) = (&self.name, self.parts.cluster.reconfig.drain_max);
+        let longer = if plan.goal == Goal::Hold { "; --wait waits for them" } else { "" };
+        Failure::new(format!(
+            "requests of {site} at {name} had not ended after {bound:?} (reconfig.drain_ms_max), so it stays there: {kept}{longer}"
+        ))
+    }
+
+    /// What each front that has requests at a node has there now, in words.
+    fn at_fronts(&mut self, node: NodeId) -> Vec<String> {
+        let fronts = (0..self.parts.cluster.fronts.len()).map(EdgeId::new);
+        let said = fronts.filter_map(|front| {
+            let Reply::Value(word) = self.links.execute(Op::Read(Word::Front(front, node))) else {
+                return None;
+            };
+            let requests = FrontWord::decode(word).requests;
+            let is_kept = word != FrontWord::GONE && requests > 0;
+            is_kept.then(|| undrained(&self.parts, Undrained::Requests(front, requests)))
+        });
+        said.collect()
+    }
+
+    fn not_changed(&self, plan: Plan, fault: &str) -> Failure {
+        let (name, to) = (&self.name, self.site(plan.site()));
+        let now = match self.links.ownership(self.node) {
+            Some(own) if own.state == NodeState::Pinned => {
+                format!("; it serves {} again, pinned there", self.site(own.site.unwrap_or(plan.site())))
+            }
+            Some(own) if own.state == NodeState::Held => "; it is held".to_owned(),
+            _ => String::new(),
+        };
+        Failure::new(format!(
+            "{name} could not change to {to}: {fault}{now}. The log of `sidelong node {name}` says more"
+        ))
+    }
+
+    fn gave_up(&self, plan: Plan, outcome: Outcome) -> Failure {
+        let (name, site) = (&self.name, self.site(plan.site()));
+        Failure::new(match outcome {
+            Outcome::Busy | Outcome::Recent | Outcome::Contended | Outcome::AtFloor => {
+                format!("{site} was reconfigured by others all the time; try again")
+            }
+            Outcome::Unreachable => format!("the words of {site} and {name} cannot be reached"),
+            outcome => format!("{name} could not be brought there ({}); try again", outcome.word()),
+        })
+    }
+
+    /// The nodes that serve a site, by the last scan.
+    fn serving(&self, site: SiteId) -> usize {
+        let nodes = (0..self.links.node_count()).map(NodeId::new);
+        let owners: Vec<Ownership> = nodes.filter_map(|node| self.links.ownership(node)).collect();
+        owners.iter().filter(|own| own.serves(site)).count()
+    }
+
+    fn site(&self, site: SiteId) -> &str {
+        &self.parts.cluster.sites[site.index()].name
+    }
+}
+
+impl Wish {
+    fn site(self) -> Option<SiteId> {
+        match self {
+            Wish::Move(site) => Some(site),
+            Wish::Drain | Wish::Resume => None,
+        }
+    }
+}
+
+/// What to do next.
+enum Next {
+    Plan(Plan),
+    /// Nothing: it is as wanted.
+    Met(String),
+    /// Others are at it.
+    Wait,
+}
+
+fn now() -> Time {
+    Time::from_ns(sidelong_load::monotonic_ns())
+}
+
+/// The name of the user who runs this process; without one the number.
+fn user() -> String {
+    let id = getuid();
+    let user = User::from_uid(id).ok().flatten();
+    user.map_or_else(|| format!("user {id}"), |user| user.name)
+}
