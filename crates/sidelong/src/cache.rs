@@ -10,12 +10,11 @@ use clap::Args;
 use sidelong_app::cache::Setup;
 use sidelong_app::{Event, Failure};
 
-use crate::cli::PartArgs;
 use crate::event;
 use crate::failure::say;
 use crate::hangup::Hangup;
 use crate::parent::{self, end_with_parent};
-use crate::part;
+use crate::part::{self, PartArgs};
 use switches::Switches;
 
 #[derive(Args)]
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
     let (setup, _held) = match args.part() {
         Some(args) => {
             let cluster = part::read(&args)?;
-            let held = parent::hold(&args, &cluster)?;
+            let held = parent::hold(args.with_parent, &cluster)?;
             (Setup::of_cluster(cluster, &args.name)?, held)
         }
         None => (args.switches.setup()?, None),

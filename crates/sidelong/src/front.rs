@@ -6,12 +6,50 @@ pub(crate) mod haproxy;
 pub(crate) mod lines;
 mod memory;
 
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use sidelong_app::front::find;
 use sidelong_config::Proxy;
 
-use crate::cli::{FrontCommand, FrontNamed};
 use crate::cluster::cluster;
 use crate::failure::{Failure, say};
+use crate::part::PartArgs;
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = FRONT_END)]
+pub(crate) struct FrontArgs {
+    #[command(subcommand)]
+    pub(crate) ask: Option<FrontCommand>,
+    #[command(flatten)]
+    pub(crate) part: Option<PartArgs>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum FrontCommand {
+    /// Print the lines that the proxy's own configuration needs, or the addresses to connect to.
+    Config(FrontNamed),
+    /// Say whether the proxy that runs does what it should; exit with 2 if not.
+    Check(FrontNamed),
+}
+
+#[derive(Args)]
+pub(crate) struct FrontNamed {
+    /// Cluster file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Name of the front in the cluster file.
+    pub(crate) name: String,
+}
+
+const FRONT_END: &str = "\
+SIGTERM and SIGINT stop it; SIGHUP is ignored. The proxy then sends requests by itself, to the nodes that served each site last,
+and no node moves until the front is back (docs/fronts.md).
+
+Examples:
+  sidelong front config web1 --config cluster.toml
+  sidelong front web1 --config cluster.toml
+  sidelong front check web1 --config cluster.toml";
 
 pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
     match command {

@@ -1,13 +1,49 @@
 //! `sidelong history`: the moves that a cluster has made, and why.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
 use sidelong_app::history::{BY_HAND, Histories, Record, text};
 use sidelong_fabric::RunDirectory;
 use time::OffsetDateTime;
 
-use crate::cli::HistoryArgs;
 use crate::cluster::cluster;
+use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::top;
+
+#[derive(Args)]
+#[command(after_help = HISTORY_FILES)]
+pub(crate) struct HistoryArgs {
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Show only moves of this node.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    /// Show only moves from or to this site, and its repairs.
+    #[arg(long, value_name = "SITE")]
+    pub(crate) site: Option<String>,
+    /// Show only moves that ended at this time in UTC, which may be shortened: 14:02, 14:02:07, 2026-11-22T14:02.
+    #[arg(long, value_name = "TIME", value_parser = time_of_day)]
+    pub(crate) at: Option<String>,
+    /// Show only moves that ended within this time (30s, 1h).
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// Print a JSON array, with the figures of both sites from which each move was decided.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const HISTORY_FILES: &str = "\
+Each edge keeps the history of its own moves in NAME.history.jsonl in the cluster's run directory, of at most
+limits.history_bytes_max bytes. Attempts that lost to another edge are left out. On several machines, each
+lists the moves of its own edges.
+
+Examples:
+  sidelong history --since 1h
+  sidelong history --node n3 --json";
 
 /// Whether a time begins with the one asked for, given with or without a date.
 fn is_at(at: &str, asked: &str) -> bool {

@@ -3,19 +3,47 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use rustix::fs::{Mode, OFlags};
+use sidelong_app::foreign;
 use sidelong_config::{ClusterFile, ServerAddress};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use crate::cli::InitArgs;
 use crate::failure::{Failure, say};
 use crate::up::FrontMake;
-use sidelong_app::foreign;
+
+#[derive(Args)]
+#[command(after_help = INIT_END)]
+pub(crate) struct InitArgs {
+    /// A server that answers HTTP/1.1, by host and port or Unix socket (unix:/run/app.sock). Give it once for each server.
+    #[arg(long = "server", value_name = "HOST:PORT", required = true)]
+    pub(crate) servers: Vec<String>,
+    /// The Host header of a site. Give it once for each site; the servers are dealt out to the sites.
+    #[arg(long = "host", value_name = "NAME", required = true)]
+    pub(crate) hosts: Vec<String>,
+    /// Where clients will connect.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
+    pub(crate) listen: SocketAddr,
+    /// The proxy of yours that clients connect to: a front leads it, in place of an edge.
+    #[arg(long, value_name = "MAKE", conflicts_with = "listen")]
+    pub(crate) front: Option<FrontMake>,
+    /// The file to write, which must not exist.
+    #[arg(long, value_name = "FILE", default_value = "sidelong.toml")]
+    pub(crate) config: PathBuf,
+}
+
+const INIT_END: &str = "\
+It prints who listens at each server, and the control group whose load is the server's. It changes nothing but the file.
+
+Examples:
+  sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
+  sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example --front nginx
+  sidelong up --config sidelong.toml";
 
 /// Port of the edge's admin endpoint: that of its listener and this.
 const ADMIN_PORT_OFFSET: u16 = 1000;

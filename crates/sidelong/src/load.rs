@@ -15,7 +15,7 @@ use sidelong_workload::client::{Arrivals, CLIENTS_MAX, loopback_client};
 use sidelong_workload::walk::{AT_ONCE_MAX, Mix, Rows, Sessions, Summary, WalkConfig, Walker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::cli::duration;
+use crate::duration::duration;
 use crate::failure::{Failure, say, some};
 
 /// Interval of lines of progress.

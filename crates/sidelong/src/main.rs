@@ -8,6 +8,8 @@ mod by_hand;
 mod cache;
 mod cli;
 mod cluster;
+mod config;
+mod duration;
 mod event;
 mod failure;
 mod front;
@@ -35,9 +37,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command, PartArgs};
+use crate::cli::{Cli, Command};
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::part::PartArgs;
 
 /// The figures in `docs/` were measured with it. The system's allocator costs the edge a fifth of its throughput.
 #[global_allocator]
@@ -80,7 +83,7 @@ fn main() -> ExitCode {
         },
         Command::Load(args) => load::run(&args, cli.quiet),
         Command::Perf(args) => perf::run(&args),
-        Command::Config(args) => cli::config(&args),
+        Command::Config(args) => config::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Exec(args) => up::exec(&args),
     };

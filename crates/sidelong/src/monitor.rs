@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use sidelong_app::Parts;
 use sidelong_edge::Loads;
 use sidelong_layout::{Hot, NodeId, Ownership, SiteId, Time, valid};
 use sidelong_load::Reading;
 use sidelong_reconfig::Links;
 
 use crate::failure::Failure;
-use sidelong_app::Parts;
 
 /// The latest scan, and sums over the scans since they were last taken.
 pub(crate) struct Monitor {

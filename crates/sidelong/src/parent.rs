@@ -11,7 +11,6 @@ use rustix::process::{
 use sidelong_config::Cluster;
 use sidelong_fabric::RunDirectory;
 
-use crate::cli::PartArgs;
 use crate::failure::Failure;
 
 /// Longest wait for the parts of a killed `up` to end by themselves.
@@ -36,9 +35,9 @@ pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
 ///
 /// It is a record lock, of which the kernel tells who holds it. It lasts until the process closes any descriptor of the file,
 /// so nothing else in a part opens it.
-pub(crate) fn hold(args: &PartArgs, cluster: &Cluster) -> Result<Option<File>, Failure> {
+pub(crate) fn hold(parent: Option<i32>, cluster: &Cluster) -> Result<Option<File>, Failure> {
     // The others, such as the lab's, have no `up`.
-    if args.with_parent.is_none_or(|parent| parent == 0) {
+    if parent.is_none_or(|parent| parent == 0) {
         return Ok(None);
     }
     let file = open(&RunDirectory::open(&cluster.run_dir)?)?;

@@ -3,31 +3,63 @@
 use std::ffi::OsStr;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
+use clap::Args;
 use listenfd::ListenFd;
 use sidelong_app::edge::{self, EdgeOptions};
 use sidelong_app::node::{self, NodeOptions};
 use sidelong_app::{Events, PartSpec, Shutdown, front};
-use sidelong_config::{Cluster, ClusterFile};
+use sidelong_config::{Cluster, ClusterFile, Fabric};
 use sidelong_fabric::RunDirectory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator;
 
-use crate::cli::PartArgs;
 use crate::event;
 use crate::failure::Failure;
 use crate::hangup;
 use crate::parent::{self, end_with_parent};
+
+#[derive(Args)]
+#[command(after_help = PART_END)]
+pub(crate) struct PartArgs {
+    /// Cluster file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Its name in the cluster file.
+    pub(crate) name: String,
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). All parts of a cluster must use the same value.
+    #[arg(long, value_name = "FABRIC")]
+    pub(crate) fabric: Option<Fabric>,
+    /// Print events as JSON lines on standard output.
+    #[arg(long)]
+    pub(crate) events: bool,
+    /// Exit when the parent process does; with PID, exit at once unless PID is the parent.
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub(crate) with_parent: Option<i32>,
+    /// Move a node into this control group, whose load is then the node's.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) join_cgroup: Option<PathBuf>,
+}
+
+const PART_END: &str = "\
+SIGTERM and SIGINT stop it, SIGTERM once the requests in flight are answered; SIGHUP is ignored. On SIGUSR1 an edge opens its
+access log anew.
+It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json logs JSON (docs/running.md).
+
+Examples:
+  sidelong node n1 --config cluster.toml
+  sidelong edge edge1 --config cluster.toml";
 
 /// Runs a node.
 pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args.with_parent)?;
     let signals = Signals::take()?;
     let cluster = read(args)?;
-    let _held = parent::hold(args, &cluster)?;
+    let _held = parent::hold(args.with_parent, &cluster)?;
     // Each command of a site gets SIGTERM when this process ends.
     let (own, id) = (std::env::current_exe()?, std::process::id().to_string());
     let runner = [own.as_os_str(), "exec".as_ref(), "--with-parent".as_ref(), id.as_ref(), "--".as_ref()];
@@ -49,7 +81,7 @@ pub(crate) fn edge(args: &PartArgs) -> Result<(), Failure> {
     let access_log_reopen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&access_log_reopen))?;
     let cluster = read(args)?;
-    let _held = parent::hold(args, &cluster)?;
+    let _held = parent::hold(args.with_parent, &cluster)?;
     let entry = cluster.edges.iter().find(|edge| edge.name == args.name);
     let listener = entry.map(|edge| handed_over(&edge.name, edge.listen)).transpose()?.flatten();
     let edge = edge::start(spec(args, cluster), EdgeOptions { listener, access_log_reopen })?;
@@ -62,7 +94,7 @@ pub(crate) fn front(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args.with_parent)?;
     let signals = Signals::take()?;
     let cluster = read(args)?;
-    let _held = parent::hold(args, &cluster)?;
+    let _held = parent::hold(args.with_parent, &cluster)?;
     let front = front::start(spec(args, cluster))?;
     signals.pass_on(front.shutdown())?;
     front.wait()

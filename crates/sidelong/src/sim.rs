@@ -4,10 +4,11 @@ mod live;
 
 use std::io::Write as _;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use rustix::time::{ClockId, clock_gettime};
 use sidelong_sim::Error;
@@ -15,10 +16,99 @@ use sidelong_sim::config::Config;
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::{self, Options, Part, Progress};
 
-use crate::cli::{SimArgs, SimCommand};
 use crate::failure::{Failure, say};
 use crate::interrupt::{self, INTERRUPTED};
 use crate::progress;
+
+#[derive(Args)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) command: SimCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SimCommand {
+    /// Run every combination of a configuration's values, and write rows.csv, result.json and report.md to DIR.
+    ///
+    /// An interrupted sweep (exit code 130) continues when it is run again.
+    Run {
+        /// Configuration file; an empty file means all defaults.
+        file: PathBuf,
+        /// Override a field of the file with one or more values. A relative path is resolved from the current directory;
+        /// in the file, from the file's directory.
+        #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
+        set: Vec<String>,
+        /// Directory for the results.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Runs at a time [default: the number of CPUs].
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        threads: Option<u16>,
+        /// Run only the I-th of N parts, 1/N to N/N, each with its own DIR; `sim merge` joins them.
+        #[arg(long, value_name = "I/N")]
+        shard: Option<Part>,
+    },
+    /// Join the parts of a sweep into the result of the whole sweep, byte for byte.
+    Merge {
+        /// Directories with the results of all parts.
+        #[arg(required = true, value_name = "DIR")]
+        parts: Vec<PathBuf>,
+        /// Directory for the joined result.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Print every field of a configuration: its value, its meaning and its source.
+    Explain {
+        /// Configuration file [default: all defaults].
+        file: Option<PathBuf>,
+        /// Override a field, as for `run`.
+        #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
+        set: Vec<String>,
+    },
+    /// Print two results side by side, with confidence intervals over seeds.
+    Compare {
+        /// Directory of the first result.
+        first: PathBuf,
+        /// Directory of the second result.
+        second: PathBuf,
+    },
+    /// Run a cooperative cache live on this machine, beside its simulation: a process for each node, which reads the others' memory.
+    ///
+    /// The clients, the requests and the caches are those of the file; disks take the time that it says. All else takes the
+    /// time that it takes here.
+    Live {
+        /// Configuration file; an empty file means all defaults.
+        file: PathBuf,
+        /// Override a field, as for `run`. Each combination of several values is a run.
+        #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
+        set: Vec<String>,
+        /// Print a JSON line for each run.
+        #[arg(long)]
+        json: bool,
+    },
+    /// One node of `sim live`.
+    #[command(hide = true)]
+    LiveNode {
+        file: PathBuf,
+        #[arg(long)]
+        set: Vec<String>,
+        #[arg(long)]
+        point: usize,
+        #[arg(long)]
+        node: u32,
+        #[arg(long)]
+        run_dir: PathBuf,
+    },
+    /// Time the simulator itself, for `lab run sim-speed`.
+    #[command(hide = true)]
+    Speed {
+        /// What it simulates: hold-PENDING, line, cluster-NODES-MB.
+        case: Case,
+        /// Requests, or events of the hold model.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=sidelong_sim::fields::REQUESTS_MAX))]
+        count: u64,
+    },
+}
 
 pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
     match &args.command {

@@ -4,19 +4,40 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
+use sidelong_app::history::{self, Holder};
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{DocumentStatus, PeerStatus, SiteStatus, Status};
 use sidelong_fabric::RunDirectory;
 use sidelong_workload::deadline::Timed;
 
-use crate::cli::StatusArgs;
 use crate::cluster;
 use crate::failure::{Failure, say};
 use crate::top;
-use sidelong_app::history::{self, Holder};
+
+#[derive(Args)]
+#[command(after_help = STATUS_END)]
+pub(crate) struct StatusArgs {
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print one JSON object (docs/admission.md).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const STATUS_END: &str = "\
+It reads /status.json at the `admin` address of each edge and adds up. Counts are since the edges started.
+
+Exit codes: 0; 2 if no edge answers.
+
+Examples:
+  sidelong status
+  sidelong status --config cluster.toml --json";
 
 /// Longest wait for an edge to connect, to take the request, and to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

@@ -11,30 +11,68 @@ mod look;
 mod report;
 mod screen;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_config::Cluster;
+use clap::Args;
+use sidelong_app::Parts;
+use sidelong_app::history;
+use sidelong_config::{Cluster, Fabric};
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::NodeId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::cli::TopArgs;
 use crate::cluster;
+use crate::duration::interval;
 use crate::failure::{Failure, say};
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
-use sidelong_app::Parts;
-use sidelong_app::history;
 
 pub(crate) use asking::{Asking, Documents};
 pub(crate) use column::Column;
 pub(crate) use find::running;
 pub(crate) use report::table;
+
+#[derive(Args)]
+#[command(after_help = TOP_KEYS)]
+pub(crate) struct TopArgs {
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.
+    #[arg(long, value_name = "FABRIC")]
+    pub(crate) fabric: Option<Fabric>,
+    /// Time between scans (100ms, 1s).
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "100ms")]
+    pub(crate) interval: Duration,
+    /// Sort by a column: node, site, run, cpu%, mem%, conns, queue, busy, req/s, net/s, age, state [default: node].
+    #[arg(long, value_name = "COLUMN", default_value = "node", hide_default_value = true)]
+    pub(crate) sort: Column,
+    /// Show only nodes whose name, site or state contains TEXT.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// Print a table once and exit.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// With --once, print one JSON object (docs/top.md).
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+}
+
+const TOP_KEYS: &str = "\
+Keys: ? help, F6 or s choose the sort column, < and > sort by the column before or after, I reverse,
+/ filter, Space or z freeze, arrows scroll, q quit.
+
+Exit codes: 0; 2 if no cluster runs or none of its nodes answers.
+
+Examples:
+  sidelong top
+  sidelong top --interval 1s --sort cpu% --filter alpha
+  sidelong top --once --json";
 
 /// If no node is heard within this time, the cluster does not run.
 const FIRST_MAX: Duration = Duration::from_secs(2);

@@ -4,6 +4,7 @@
 //! workload to the edges. What it shows of nodes it reads from their memory, as an edge does.
 
 mod admissions;
+mod args;
 mod auction;
 mod bursts;
 mod caches;
@@ -26,6 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use sidelong_app::Parts;
+use sidelong_app::cgroup::Groups;
 use sidelong_config::{self as config, Cluster, ClusterFile, Edge};
 use sidelong_lab::CpuUsed;
 use sidelong_lab::results::up::Summary;
@@ -34,7 +37,6 @@ use sidelong_workload::client::{Generator, Live, Run};
 use sidelong_workload::walk::{self, Walker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-use crate::cli::UpArgs;
 use crate::cluster::with_nodes;
 use crate::event::Event;
 use crate::failure::{Failure, say, some};
@@ -44,6 +46,7 @@ use crate::page::Terminal;
 use crate::parent::end_left_behind;
 use crate::top::{Asking, Documents};
 use admissions::{Admissions, Told};
+pub(crate) use args::UpArgs;
 pub(crate) use auction::Demo;
 use auction::{Auction, Neighbours};
 use bursts::Bursts;
@@ -57,9 +60,7 @@ use proxies::Proxy;
 use requests::Requests;
 use samples::Samples;
 use servers::Server;
-pub(crate) use servers::{Make, exec};
-use sidelong_app::Parts;
-use sidelong_app::cgroup::Groups;
+pub(crate) use servers::{ExecArgs, Make, exec};
 
 /// Kinds of parts whose CPU time under the load is told: what clients connect to, and what leads it.
 const MEASURED: [&[&str]; 2] = [&["edge", "proxy"], &["front"]];

@@ -8,17 +8,29 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use sidelong_app::cgroup;
+use sidelong_app::node::service_time;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
 use sidelong_workload::gunicorn;
 
 use super::auction::Auction;
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
-use crate::cli::ExecArgs;
 use crate::failure::Failure;
 use crate::parent::end_with_parent;
-use sidelong_app::cgroup;
-use sidelong_app::node::service_time;
+
+#[derive(Args)]
+pub(crate) struct ExecArgs {
+    /// The parent, with which the process ends.
+    #[arg(long, value_name = "PID")]
+    pub(crate) with_parent: i32,
+    /// A control group that it joins.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) join_cgroup: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
 
 /// What makes the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

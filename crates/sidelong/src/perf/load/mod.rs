@@ -24,6 +24,7 @@ mod truth;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use sidelong_app::Parts;
 use sidelong_lab::results::load::{Figures, Found, Placement};
 use sidelong_load::Scheme;
 
@@ -37,7 +38,6 @@ use truth::Truth;
 use crate::failure::Failure;
 use crate::perf::background::Background;
 use crate::perf::{cpus, stop_flag};
-use sidelong_app::Parts;
 
 /// All busy threads must have started within this time.
 const BUSY_MAX: Duration = Duration::from_secs(60);

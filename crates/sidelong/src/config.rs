@@ -1,0 +1,91 @@
+//! `sidelong config`: prints a demo cluster file, or checks one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sidelong_config::{AdmissionRule, ClusterFile, Drain, Proxy, Target};
+use sidelong_edge::check_tls;
+
+use crate::failure::{Failure, say, some};
+
+#[derive(Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Print the cluster file that `up` uses by default, with every key explained.
+    Demo,
+    /// Check a cluster file and the certificates that it names, and print its sites and nodes.
+    Check {
+        /// Cluster file.
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
+    match &args.command {
+        ConfigCommand::Demo => say(ClusterFile::demo_text())?,
+        ConfigCommand::Check { file } => {
+            let cluster = ClusterFile::load(file)?.cluster()?;
+            for edge in &cluster.edges {
+                check_tls(&edge.name, &sidelong_app::parts::certificates(edge), edge.client_ca.as_deref())?;
+            }
+            let caches = match cluster.cache.peers.len() {
+                0 => String::new(),
+                caches => format!("{}, ", some(caches, "cache")),
+            };
+            let mut text = format!(
+                "{}: cluster {}, {}, {}, {}, {caches}{}\n",
+                file.display(),
+                cluster.name,
+                some(cluster.sites.len(), "site"),
+                some(cluster.nodes.len(), "node"),
+                some(cluster.edges.len(), "edge"),
+                cluster.reconfig.configuration,
+            );
+            for (index, site) in cluster.sites.iter().enumerate() {
+                let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));
+                let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
+                let nodes = nodes.join(" ");
+                let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
+                let promise = match site.target.filter(|_| cluster.admission.rule != AdmissionRule::None) {
+                    Some(Target::ResponseP99(time)) => format!(", p99 at most {} ms", ms(time)),
+                    Some(Target::Queue(time)) => format!(", at most {} ms in a queue", ms(time)),
+                    None => String::new(),
+                };
+                let (name, count, floor) = (&site.name, site.nodes, site.floor);
+                // Defaults are left out.
+                let ceiling = match site.ceiling < cluster.nodes.len() {
+                    true => format!(", ceiling {}", site.ceiling),
+                    false => String::new(),
+                };
+                let priority = match site.priority {
+                    0 => String::new(),
+                    priority => format!(", priority {priority}"),
+                };
+                let share = if site.share > 0.0 { format!(", share {}", site.share) } else { String::new() };
+                text += &format!(
+                    "  site {name}: {count} (floor {floor}{ceiling}{priority}{share}{promise}): {nodes}\n"
+                );
+            }
+            for front in cluster.fronts.iter().filter_map(|front| front.leads.as_ref()) {
+                let cuts = front.proxy == Proxy::Haproxy
+                    || cluster.sites.iter().all(|site| site.drain == Drain::Wait);
+                let note =
+                    if cuts { "" } else { ", which cuts no requests: drain = \"cut\" waits for them there" };
+                text += &format!(
+                    "  front {}: {}, by {:?}{note}\n",
+                    front.name,
+                    front.proxy,
+                    front.led_by().as_str()
+                );
+            }
+            say(&text)?;
+        }
+    }
+    Ok(())
+}
