@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use sidelong_sim::Error;
 use sidelong_sim::config::Config;
 use sidelong_sim::speed::Case;
-use sidelong_sim::sweep::{self, Options, Part, Progress};
+use sidelong_sim::sweep::{self, Options, Progress};
 
 use crate::failure::{Failure, say};
 use crate::interrupt::{self, INTERRUPTED};
@@ -44,18 +44,6 @@ pub(crate) enum SimCommand {
         /// Runs at a time [default: the number of CPUs].
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
         threads: Option<u16>,
-        /// Run only the I-th of N parts, 1/N to N/N, each with its own DIR; `sim merge` joins them.
-        #[arg(long, value_name = "I/N")]
-        shard: Option<Part>,
-    },
-    /// Join the parts of a sweep into the result of the whole sweep, byte for byte.
-    Merge {
-        /// Directories with the results of all parts.
-        #[arg(required = true, value_name = "DIR")]
-        parts: Vec<PathBuf>,
-        /// Directory for the joined result.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
     },
     /// Print every field of a configuration: its value, its meaning and its source.
     Explain {
@@ -120,22 +108,17 @@ pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
             say(config.explain())?;
         }
         SimCommand::Compare { first, second } => say(sidelong_sim::compare(first, second)?)?,
-        SimCommand::Merge { parts, out } => {
-            sidelong_sim::merge(parts, out)?;
-            say(format!("{}\n", out.join("report.md").display()))?;
-        }
         SimCommand::Speed { case, count } => speed(*case, *count)?,
         SimCommand::Live { file, set, json } => live::run(file, set, *json)?,
         SimCommand::LiveNode { file, set, point, node, run_dir } => {
             live::node(file, set, *point, *node, run_dir.clone())?;
         }
-        SimCommand::Run { file, set, out, threads, shard } => {
+        SimCommand::Run { file, set, out, threads } => {
             let threads = match threads {
                 Some(threads) => usize::from(*threads),
                 None => std::thread::available_parallelism().map_or(1, NonZero::get),
             };
-            let part = shard.unwrap_or(Part::WHOLE);
-            return sweep(&Config::load(file, set)?, out, threads, part, quiet);
+            return sweep(&Config::load(file, set)?, out, threads, quiet);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -165,7 +148,7 @@ fn speed(case: Case, count: u64) -> Result<(), Failure> {
     ))
 }
 
-fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -> Result<ExitCode, Failure> {
+fn sweep(config: &Config, out: &Path, threads: usize, quiet: bool) -> Result<ExitCode, Failure> {
     let stop = interrupt::watch()?;
     let bar = progress::bar(0, "[{bar:30}] {pos}/{len}, about {eta} left; done: {wide_msg}");
     let mut show = |progress: Progress<'_>| {
@@ -173,15 +156,14 @@ fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -
             show(&bar, progress);
         }
     };
-    match sweep::run(config, &Options { out, threads, part, stop: &stop }, &mut show) {
+    match sweep::run(config, &Options { out, threads, stop: &stop }, &mut show) {
         Err(interrupted @ Error::Interrupted { .. }) => {
             let _ = writeln!(std::io::stderr(), "sidelong: {}: {interrupted}", out.display());
             return Ok(ExitCode::from(INTERRUPTED));
         }
         other => other?,
     }
-    let written = if part == Part::WHOLE { "report.md" } else { "runs.csv" };
-    say(format!("{}\n", out.join(written).display()))?;
+    say(format!("{}\n", out.join("report.md").display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -652,7 +652,7 @@ mod tests {
         let values =
             ["nodes", "memory_mb", "alpha", "threshold", "think_ms", "requests"].map(|key| point.get(key));
         assert_eq!(values, ["16", "10.5", "0.9", "0.1", "0", "7"]);
-        // Its output can be read again, as `merge` and a rerun do.
+        // Its output can be read again, as a rerun does.
         assert_eq!(parse(&config.explain(), &[]).unwrap().difference(&config), None);
         assert!(parse("", &["nodes=4,04"]).unwrap_err().to_string().contains("\"04\" a second time"));
         let (four, five) = (parse("", &["nodes=4"]).unwrap(), parse("", &["nodes=5,6"]).unwrap());

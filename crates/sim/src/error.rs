@@ -78,14 +78,6 @@ pub enum Error {
         /// The difference.
         reason: String,
     },
-    /// The parts of a sweep do not make up the whole.
-    #[error("{}: {reason}", path.display())]
-    Part {
-        /// The directory of the part.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// The figure cannot be drawn.
     #[error(transparent)]
     Draw(#[from] sidelong_figure::Error),

@@ -6,7 +6,7 @@
 //! | [`cluster`] | the cluster of Gu and Wang 2004 as a model, around the cooperative cache of `sidelong-policy` |
 //! | [`datacenter`] | the shared data-center of Balaji et al. 2004 as a model, around `sidelong-policy`'s reconfigurer |
 //! | [`config`], [`fields`] | the configuration file, and each of its fields |
-//! | [`sweep`] | the runs of a configuration, on all cores, and the files that they write; [`merge`] joins parts |
+//! | [`sweep`] | the runs of a configuration, on all cores, and the files that they write |
 //! | [`costs`] | the time that each part of a node takes |
 //! | [`workload`] | requests and when they arrive |
 //! | [`speed`] | benchmarks of the simulator itself |
@@ -25,7 +25,6 @@ mod error;
 pub mod fields;
 mod figure;
 mod measures;
-mod merge;
 mod model;
 mod report;
 mod slab;
@@ -36,6 +35,5 @@ pub mod workload;
 pub use compare::compare;
 pub use error::{Error, Result};
 pub use measures::Outcome;
-pub use merge::merge;
 pub use model::Model;
 pub use sidelong_policy::Time;

@@ -38,7 +38,7 @@ impl Table {
         let wrong = |reason: &str| Error::Result { path: path.to_owned(), reason: reason.to_owned() };
         let text =
             open_regular(path).and_then(std::io::read_to_string).map_err(|source| match source.kind() {
-                ErrorKind::NotFound => wrong("it is not there; run the sweep to its end, or merge its parts"),
+                ErrorKind::NotFound => wrong("it is not there; run the sweep to its end"),
                 _ => Error::File { path: path.to_owned(), source },
             })?;
         let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `config.toml` | every field with its values and their source |
 //! | `runs.csv` | a line for each run as it ends; an interrupted sweep continues from there |
-//! | `part` | which part of a sweep this is |
 //! | `missing.csv` | the missing runs of an interrupted sweep |
 //! | `rows.csv` | the lines of `runs.csv` in order, when all runs are done |
 //! | `result.json` | fields, rows, and means over seeds |
@@ -12,14 +11,12 @@
 //! | `figure.svg` | the same over the first field that is swept in numbers |
 //! | `lock` | held by the process that writes there |
 //!
-//! A part has the first four and the last; [`merge`](crate::merge) makes the others from all parts. `rows.csv`, `result.json`
-//! and `report.md` of one configuration are the same bytes each time, on any number of threads and in any number of parts.
+//! `rows.csv`, `result.json` and `report.md` of one configuration are the same bytes each time, on any number of threads.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -29,7 +26,7 @@ use rustix::io::Errno;
 use sidelong_files::open_regular;
 
 use crate::cluster::Cluster;
-use crate::config::{Config, Point, RUNS_MAX};
+use crate::config::{Config, Point};
 use crate::datacenter;
 use crate::error::{Error, Result};
 use crate::fields::{ArrivalKind, Source, find};
@@ -70,8 +67,6 @@ pub(crate) const CONFIG_TOML: &str = "config.toml";
 pub(crate) const RUNS_CSV: &str = "runs.csv";
 /// The same when all are done, in order.
 pub(crate) const ROWS_CSV: &str = "rows.csv";
-/// Which part of a sweep it is.
-const PART: &str = "part";
 
 /// Options of a sweep.
 #[derive(Clone, Copy, Debug)]
@@ -80,51 +75,8 @@ pub struct Options<'a> {
     pub out: &'a Path,
     /// Threads; each run takes one.
     pub threads: usize,
-    /// The part of the runs to do, or all.
-    pub part: Part,
     /// Set to stop: no further run begins.
     pub stop: &'a AtomicBool,
-}
-
-/// Part `number` of `of`, from 1: every `of`-th run, so that parts whose runs grow along a field take equally long.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Part {
-    number: usize,
-    of: usize,
-}
-
-impl Part {
-    /// The whole.
-    pub const WHOLE: Part = Part { number: 1, of: 1 };
-
-    /// Whether a run is in it.
-    pub fn has(self, run: usize) -> bool {
-        run % self.of == self.number - 1
-    }
-
-    /// All parts of the same sweep.
-    pub(crate) fn all(self) -> impl Iterator<Item = Part> {
-        (1..=self.of).map(move |number| Part { number, ..self })
-    }
-}
-
-impl FromStr for Part {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Part, String> {
-        let numbers =
-            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        match numbers {
-            Some((number, of)) if (1..=of).contains(&number) && of <= RUNS_MAX => Ok(Part { number, of }),
-            _ => Err(format!("expected i/n, from 1/n to n/n, with n up to {RUNS_MAX}")),
-        }
-    }
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
-    }
 }
 
 /// The progress of a sweep.
@@ -132,7 +84,7 @@ impl std::fmt::Display for Part {
 pub struct Progress<'a> {
     /// Runs done, including those of an earlier, interrupted sweep.
     pub done: usize,
-    /// All runs of this part.
+    /// All runs.
     pub total: usize,
     /// The values of the run that ended last.
     pub last: &'a str,
@@ -144,7 +96,7 @@ pub struct Progress<'a> {
 /// If a trace cannot be read, the directory cannot be written or holds results of another configuration, or
 /// [`Error::Interrupted`].
 pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
-    let Options { out, part, .. } = *options;
+    let Options { out, .. } = *options;
     let sweep = Sweep::new(config);
     for point in &sweep.points {
         check(point).map_err(|error| match error {
@@ -156,16 +108,14 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
         })?;
     }
     let _lock = lock(out)?;
-    claim(config, out, part)?;
+    claim(config, out)?;
 
     let runs_csv = out.join(RUNS_CSV);
     let mut rows = sweep.kept(&runs_csv)?;
-    rows.retain(|run, _| part.has(*run));
     let mut log = rewrite(&runs_csv, &sweep.head, rows.values())?;
     let Sweep { points, columns, .. } = &sweep;
-    let total = (0..points.len()).filter(|run| part.has(*run)).count();
-    let todo: Vec<usize> =
-        (0..points.len()).filter(|run| part.has(*run) && !rows.contains_key(run)).collect();
+    let total = points.len();
+    let todo = sweep.missing(&rows);
     progress(Progress { done: rows.len(), total, last: "" });
 
     let next = AtomicUsize::new(0);
@@ -210,7 +160,7 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
     rewrite(&runs_csv, &sweep.head, rows.values())?;
     outcome?;
     if rows.len() < total {
-        let missing = sweep.missing(part, &rows);
+        let missing = sweep.missing(&rows);
         let lines = missing.iter().map(|run| keys(&points[*run], columns));
         let lines = std::iter::once(columns.join(",")).chain(lines).map(|line| format!("{line}\n"));
         write(&out.join("missing.csv"), &lines.collect::<String>())?;
@@ -220,7 +170,7 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(error(out, source)),
         _ => (),
     }
-    if part == Part::WHOLE { sweep.finish(out, &config.explain(), &rows) } else { Ok(()) }
+    sweep.finish(out, &config.explain(), &rows)
 }
 
 /// Checks what can be checked quickly, so that a sweep does not fail after hours at its last run.
@@ -240,42 +190,32 @@ fn check(point: &Point) -> Result<()> {
     }
 }
 
-/// A configuration's runs, and how their rows are written.
-pub(crate) struct Sweep {
+/// The runs of a configuration, and how their rows are written.
+struct Sweep {
     points: Vec<Point>,
     columns: Vec<&'static str>,
     head: String,
 }
 
 impl Sweep {
-    pub(crate) fn new(config: &Config) -> Self {
+    fn new(config: &Config) -> Self {
         let columns = columns(config);
         Sweep { points: config.points(), head: head(config.model(), &columns), columns }
     }
 
-    /// Number of runs.
-    pub(crate) fn len(&self) -> usize {
-        self.points.len()
-    }
-
-    /// The columns of its rows.
-    pub(crate) fn head(&self) -> &str {
-        &self.head
-    }
-
-    /// Runs of a part that have no row.
-    pub(crate) fn missing(&self, part: Part, rows: &BTreeMap<usize, String>) -> Vec<usize> {
-        (0..self.len()).filter(|run| part.has(*run) && !rows.contains_key(run)).collect()
+    /// Runs that have no row.
+    fn missing(&self, rows: &BTreeMap<usize, String>) -> Vec<usize> {
+        (0..self.points.len()).filter(|run| !rows.contains_key(run)).collect()
     }
 
     /// The fields that distinguish a run.
-    pub(crate) fn name(&self, run: usize) -> String {
+    fn name(&self, run: usize) -> String {
         let point = &self.points[run];
         self.columns.iter().map(|key| format!("{key} {}", point.get(key))).collect::<Vec<_>>().join(", ")
     }
 
     /// The first few of these runs, and how many more there are.
-    pub(crate) fn few(&self, runs: &[usize]) -> String {
+    fn few(&self, runs: &[usize]) -> String {
         const FEW: usize = 5;
         let first = runs.iter().take(FEW).map(|run| format!("\"{}\"", self.name(*run)));
         let first = first.collect::<Vec<_>>().join(", ");
@@ -283,7 +223,7 @@ impl Sweep {
     }
 
     /// Writes the results of a whole sweep. `config` is the text of `config.toml`.
-    pub(crate) fn finish(&self, out: &Path, config: &str, rows: &BTreeMap<usize, String>) -> Result<()> {
+    fn finish(&self, out: &Path, config: &str, rows: &BTreeMap<usize, String>) -> Result<()> {
         let rows_csv = out.join(ROWS_CSV);
         rewrite(&rows_csv, &self.head, rows.values())?;
         let table = report::Table::parse(&rows_csv)?;
@@ -350,9 +290,9 @@ fn row(keys: &str, figures: &[f64]) -> String {
     std::iter::once(keys.to_owned()).chain(figures).collect::<Vec<_>>().join(",")
 }
 
-/// Makes a directory and locks it against other runs and merges until the returned file is dropped. Two tasks of an array
-/// with one directory would overwrite each other.
-pub(crate) fn lock(out: &Path) -> Result<File> {
+/// Makes a directory and locks it against other runs until the returned file is dropped. Two
+/// runs with one directory would overwrite each other.
+fn lock(out: &Path) -> Result<File> {
     fs::create_dir_all(out).map_err(|source| error(out, source))?;
     let path = out.join("lock");
     let file =
@@ -367,31 +307,11 @@ pub(crate) fn lock(out: &Path) -> Result<File> {
     }
 }
 
-/// Claims the directory for this configuration and this part of it.
-fn claim(config: &Config, out: &Path, part: Part) -> Result<()> {
-    let text = config.explain();
-    if is_of(config, out)? {
-        let of = part_of(out)?;
-        if of != part {
-            let reason = format!("the results here are of part {of}, another part; choose another --out");
-            return Err(Error::Taken { path: out.join(PART), reason });
-        }
-    } else {
-        own(out, part)?;
-    }
-    write(&out.join(CONFIG_TOML), &text)
-}
-
-/// Records which part of a sweep a directory holds.
-pub(crate) fn own(out: &Path, part: Part) -> Result<()> {
-    write(&out.join(PART), &format!("{part}\n"))
-}
-
-/// Whether a directory has results of this configuration; `false` if it has none.
+/// Claims the directory for this configuration.
 ///
 /// # Errors
-/// If it has results of another configuration, with the field that differs.
-pub(crate) fn is_of(config: &Config, out: &Path) -> Result<bool> {
+/// If the directory has results of another configuration, with the field that differs.
+fn claim(config: &Config, out: &Path) -> Result<()> {
     let path = out.join(CONFIG_TOML);
     let has_rows = |name: &str| {
         open_regular(&out.join(name))
@@ -399,17 +319,17 @@ pub(crate) fn is_of(config: &Config, out: &Path) -> Result<bool> {
             .is_ok_and(|text| text.lines().nth(1).is_some())
     };
     if !has_rows(RUNS_CSV) && !has_rows(ROWS_CSV) {
-        return Ok(false);
+        return write(&path, &config.explain());
     }
     let text = match open_regular(&path).and_then(std::io::read_to_string) {
         Ok(text) => text,
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return write(&path, &config.explain()),
         Err(source) => return Err(error(&path, source)),
     };
     let difference = match Config::parse(&text, &path.display().to_string(), out, &[]) {
         Ok(found) => match found.difference(config) {
             Some(difference) => format!("in which {difference}"),
-            None => return Ok(true),
+            None => return write(&path, &config.explain()),
         },
         Err(why) => format!("which this version does not read ({why})"),
     };
@@ -417,21 +337,9 @@ pub(crate) fn is_of(config: &Config, out: &Path) -> Result<bool> {
     Err(Error::Taken { path, reason })
 }
 
-/// Which part of a sweep a directory holds.
-pub(crate) fn part_of(out: &Path) -> Result<Part> {
-    let path = out.join(PART);
-    let text = match open_regular(&path).and_then(std::io::read_to_string) {
-        Ok(text) => text,
-        // Written by a version without parts.
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Part::WHOLE),
-        Err(source) => return Err(error(&path, source)),
-    };
-    text.trim().parse().map_err(|reason| Error::Result { path, reason })
-}
-
 impl Sweep {
     /// Rows of an earlier sweep, by run; incomplete lines are left out.
-    pub(crate) fn kept(&self, path: &Path) -> Result<BTreeMap<usize, String>> {
+    fn kept(&self, path: &Path) -> Result<BTreeMap<usize, String>> {
         let Sweep { points, columns, head } = self;
         let text = match open_regular(path).and_then(std::io::read_to_string) {
             Ok(text) => text,
@@ -459,7 +367,7 @@ impl Sweep {
     }
 }
 
-pub(crate) fn rewrite<'a>(
+fn rewrite<'a>(
     path: &Path,
     head: &'a str,
     rows: impl Iterator<Item = &'a String>,
@@ -471,11 +379,11 @@ pub(crate) fn rewrite<'a>(
 }
 
 /// Writes a whole file, or keeps the old one.
-pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+fn write(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(|source| error(path, source))
 }
 
-pub(crate) fn error(path: &Path, source: std::io::Error) -> Error {
+fn error(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: PathBuf::from(path), source }
 }

@@ -140,31 +140,6 @@ fn a_second_ctrl_c_ends_at_once() {
 }
 
 #[test]
-fn parts_run_apart_and_are_joined() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("small.toml");
-    std::fs::write(&file, "[workload]\nrequests = 2_000\nobjects = 300\n[cluster]\nnodes = [3, 4, 5]\n")
-        .unwrap();
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let sweep = |name: &str, more: &[&str]| {
-        sim(&[&["run", &path("small.toml"), "--out", &path(name)], more].concat())
-    };
-    sweep("whole", &[]).succeeded();
-    let said = sweep("1", &["--shard", "1/2"]).succeeded();
-    assert_eq!(said.trim(), directory.path().join("1/runs.csv").display().to_string());
-    let error = sim(&["merge", &path("1"), "--out", &path("joined")]).refused();
-    assert!(error.contains("part 2/2 is missing, which has \"seed 1, nodes 4, protocol sender\""), "{error}");
-    sweep("2", &["--shard", "2/2"]).succeeded();
-    sim(&["merge", &path("1"), &path("2"), "--out", &path("joined")]).succeeded();
-    for name in ["config.toml", "rows.csv", "result.json", "report.md"] {
-        let of = |out: &str| text(&directory.path().join(out).join(name));
-        assert!(of("joined") == of("whole"), "{name}");
-    }
-    let done = sweep("3", &["--shard", "3/2"]);
-    assert!(done.code == Some(2) && done.err.contains("expected i/n"), "{done:?}");
-}
-
-#[test]
 fn a_cluster_runs_live_beside_its_simulation() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.toml");

@@ -1,12 +1,12 @@
 //! Whole sweeps, as the program runs them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use sidelong_sim::config::Config;
-use sidelong_sim::sweep::{Options, Part, run};
-use sidelong_sim::{Error, compare, merge};
+use sidelong_sim::sweep::{Options, run};
+use sidelong_sim::{Error, compare};
 
 const SMALL: &str = "
 [workload]
@@ -25,13 +25,9 @@ fn config(sets: &[&str]) -> Config {
 }
 
 fn sweep(config: &Config, out: &Path, threads: usize) -> Result<usize, Error> {
-    part(config, out, threads, Part::WHOLE)
-}
-
-fn part(config: &Config, out: &Path, threads: usize, part: Part) -> Result<usize, Error> {
     let stop = AtomicBool::new(false);
     let mut ran = 0;
-    run(config, &Options { out, threads, part, stop: &stop }, &mut |progress| {
+    run(config, &Options { out, threads, stop: &stop }, &mut |progress| {
         ran += usize::from(!progress.last.is_empty());
     })?;
     Ok(ran)
@@ -68,7 +64,7 @@ fn what_was_interrupted_goes_on_where_it_was() {
     sweep(&config(&[]), &whole, 2).unwrap();
 
     let stop = AtomicBool::new(false);
-    let options = Options { out: &part, threads: 1, part: Part::WHOLE, stop: &stop };
+    let options = Options { out: &part, threads: 1, stop: &stop };
     let stopped = run(&config(&[]), &options, &mut |progress| {
         stop.store(progress.done >= 5, std::sync::atomic::Ordering::Relaxed);
     });
@@ -118,7 +114,7 @@ fn a_directory_is_for_the_runs_that_are_asked_for_however_they_are_asked_for() {
 
     // No other process writes there meanwhile.
     let stop = AtomicBool::new(false);
-    let options = Options { out: &out, threads: 1, part: Part::WHOLE, stop: &stop };
+    let options = Options { out: &out, threads: 1, stop: &stop };
     let mut refused = String::new();
     run(&config(&few), &options, &mut |_| {
         refused = sweep(&config(&few), &out, 1).unwrap_err().to_string();
@@ -162,7 +158,7 @@ fn results_that_differ_in_one_field_are_compared_by_it() {
 
     fs::remove_file(memory.join("rows.csv")).unwrap();
     let error = compare(&memory, &ledger).unwrap_err().to_string();
-    assert!(error.contains("run the sweep to its end, or merge its parts"), "{error}");
+    assert!(error.contains("run the sweep to its end"), "{error}");
 }
 
 #[test]
@@ -262,88 +258,4 @@ fn a_figure_has_a_line_for_each_of_what_was_swept_besides() {
     assert!(!bare.join("figure.svg").exists());
     let report = fs::read_to_string(bare.join("report.md")).unwrap();
     assert!(report.contains("There is no figure: no field was swept in numbers."), "{report}");
-}
-
-/// Parts 1 to `of` in directories of their own.
-fn parts(config: &Config, directory: &Path, of: usize) -> Vec<PathBuf> {
-    let run = |number: usize| {
-        let out = directory.join(format!("part-{number}-of-{of}"));
-        part(config, &out, 1 + number % 2, format!("{number}/{of}").parse().unwrap()).unwrap();
-        assert!(!out.join("rows.csv").exists());
-        out
-    };
-    (1..=of).map(run).collect()
-}
-
-#[test]
-fn parts_that_are_joined_are_the_bytes_of_the_whole() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(&["seed=1,2"]);
-    let whole = directory.path().join("whole");
-    sweep(&config, &whole, 2).unwrap();
-    // Also more parts than runs, so that some are empty.
-    for of in [1, 3, 5, 30] {
-        let (mut parts, joined) = match of {
-            1 => (vec![whole.clone()], directory.path().join("joined-1")),
-            of => (parts(&config, directory.path(), of), directory.path().join(format!("joined-{of}"))),
-        };
-        parts.reverse();
-        assert_eq!(merge(&parts, &joined).unwrap(), 28);
-        assert_eq!(written(&joined), written(&whole), "{of} parts");
-        for name in ["config.toml", "runs.csv", "part"] {
-            let of = |out: &Path| fs::read_to_string(out.join(name)).unwrap();
-            assert_eq!(of(&joined), of(&whole), "{name}");
-        }
-        assert_eq!(sweep(&config, &joined, 1).unwrap(), 0, "all is there");
-    }
-}
-
-#[test]
-fn parts_that_do_not_make_it_up_are_refused_by_name() {
-    let directory = tempfile::tempdir().unwrap();
-    let (here, joined) = (directory.path(), directory.path().join("joined"));
-    let parts = parts(&config(&[]), here, 3);
-    let refused = |parts: &[PathBuf], said: &[&str]| {
-        let error = merge(parts, &joined).unwrap_err().to_string();
-        assert!(said.iter().all(|said| error.contains(said)), "{error}");
-        assert!(!joined.exists());
-    };
-    refused(
-        &[parts[0].clone(), parts[2].clone()],
-        &["part 2/3 is missing", "\"seed 1, nodes 3, protocol lazy\""],
-    );
-
-    let foreign = here.join("foreign");
-    part(&config(&["memory_mb=2"]), &foreign, 1, "2/3".parse().unwrap()).unwrap();
-    let said = ["foreign", "other runs than", "part-1-of-3", "cluster.memory_mb is 2 and not 0.5"];
-    refused(&[parts[0].clone(), foreign.clone(), parts[2].clone()], &said);
-    // Other results are not overwritten.
-    let before = fs::read_to_string(foreign.join("config.toml")).unwrap();
-    let error = merge(&parts, &foreign).unwrap_err().to_string();
-    assert!(error.contains("cluster.memory_mb is 2 and not 0.5; choose another --out"), "{error}");
-    assert_eq!(fs::read_to_string(foreign.join("config.toml")).unwrap(), before);
-
-    let runs_csv = parts[1].join("runs.csv");
-    let runs = fs::read_to_string(&runs_csv).unwrap();
-    let cut = runs.trim_end().rfind('\n').unwrap() + 1;
-    fs::write(&runs_csv, &runs[..cut]).unwrap();
-    refused(
-        &parts,
-        &["part-2-of-3", "part 2/3 has no result of \"seed 1, nodes 5, protocol ledger\"", "continues"],
-    );
-
-    // Another result for a run that part 1 has.
-    let of_first = fs::read_to_string(parts[0].join("runs.csv")).unwrap();
-    let lines: Vec<_> = of_first.lines().collect();
-    fs::write(&runs_csv, format!("{runs}{}9\n", lines[1])).unwrap();
-    refused(
-        &parts,
-        &["part-2-of-3", "another result of run \"seed 1, nodes 3, protocol rpc\"", "part-1-of-3"],
-    );
-
-    let error = part(&config(&[]), &parts[0], 1, "2/3".parse().unwrap()).unwrap_err().to_string();
-    assert!(error.contains("another part; choose another --out"), "{error}");
-    for wrong in ["0/3", "4/3", "3", "a/b", "1/0", "1/1000000"] {
-        assert!(wrong.parse::<Part>().is_err(), "{wrong}");
-    }
 }
