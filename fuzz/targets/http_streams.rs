@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread;
 
 use libfuzzer_sys::fuzz_target;
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 use sidelong_proxy::Server;
 use strict::{Body, Head, find};
 use support::Fixed;

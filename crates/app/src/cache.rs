@@ -11,15 +11,16 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::umask;
 use rustix::rand::{GetRandomFlags, getrandom};
-use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
+use sidelong_cache::neighbours::{Neighbours, Peer};
 use sidelong_cache::server::{self, Listener, Options, Way};
 use sidelong_cache::{Cache, Login, Near, Published, Settings, Users};
 use sidelong_config::{CachePeer, Cluster};
 use sidelong_edge::Admin;
 use sidelong_fabric::{Access, RegionSpec};
 use sidelong_layout::{CacheMap, RegionKind};
+use sidelong_os::{monotonic_ns, raise_open_files};
 use sidelong_policy::cache::store::Eviction;
 use sidelong_tls::{Certificate, ClientCa, RENEW_EVERY, Tls, TlsError};
 
@@ -294,7 +295,7 @@ impl Setup {
             version: sidelong_cache::VERSION.to_owned(),
             settings: self.shown(),
             // Its first second is 1.
-            began_ns: now_ns().saturating_sub(1_000_000_000),
+            began_ns: monotonic_ns().saturating_sub(1_000_000_000),
             published,
         })
     }
@@ -350,17 +351,8 @@ impl Setup {
     /// Lets this process have as many descriptors as its clients need.
     fn raise_descriptors(&self) -> Result<(), Failure> {
         let needed = u64::from(self.clients_max) + OTHER_DESCRIPTORS;
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        if current.is_none_or(|current| current >= needed) {
-            return Ok(());
-        }
-        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
-            let key = if self.member.is_some() { "clients_max" } else { "-c" };
-            let maximum = maximum.map_or_else(String::new, |maximum| maximum.to_string());
-            Failure::new(format!(
-                "{key}: {needed} descriptors are needed, and the limit is {maximum} (ulimit -Hn)"
-            ))
-        })
+        let key = if self.member.is_some() { "clients_max" } else { "-c" };
+        raise_open_files(Some(needed)).map_err(|error| Failure::new(format!("{key}: {error}")))
     }
 }
 
@@ -384,7 +376,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 
 fn users(path: &Path, login: Login) -> Result<Users, Failure> {
     let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-    let text = std::io::read_to_string(sidelong_files::open_regular(path).map_err(named)?).map_err(named)?;
+    let text = std::io::read_to_string(sidelong_os::open_regular(path).map_err(named)?).map_err(named)?;
     let users = Users::parse(&text, login);
     if users.is_empty() {
         return Err(Failure::new(format!("{}: it has no line NAME:PASSWORD", path.display())));

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use sidelong_config::{self as config, Cluster, Group};
-use sidelong_files::{ServerAddress, open_regular};
 use sidelong_load::{Listener, Listening, Scope};
+use sidelong_os::{ServerAddress, open_regular};
 
 use crate::cgroup;
 use crate::failure::Failure;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{self as config, Cluster, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
     About, DocumentSettings, EdgeSettings, Forwarding, GangliaSettings, Gate, Gatekeeper, Limits, Loads,
@@ -13,6 +12,7 @@ use sidelong_edge::{
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_load::{self as load, Foreign, OneSided, Records, Scheme, Sockets, Source, Status};
+use sidelong_os::{open_files_max, raise_open_files};
 use sidelong_policy::admission::{self, Controller, Promise};
 use sidelong_policy::brain::{Brain, Decider};
 use sidelong_policy::cluster::SiteView;
@@ -34,15 +34,14 @@ const LIFE_MS_MIN: u64 = 64;
 /// Raises the limit of open files to the highest allowed. Each link over tcp and each client connection is a socket, and the
 /// default of 1,024 is too low for some 300 nodes.
 fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+    if let Err(error) = raise_open_files(None) {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
 }
 
 /// The files that this process may have open at once.
 fn file_limit() -> usize {
-    getrlimit(Resource::Nofile).current.and_then(|most| most.try_into().ok()).unwrap_or(usize::MAX)
+    open_files_max().try_into().unwrap_or(usize::MAX)
 }
 
 /// One process's view of its cluster.

@@ -17,6 +17,7 @@ use sidelong_fabric::{
 use sidelong_layout::{
     CACHE_DOCUMENT_BYTES, CACHE_ITEM_BYTES, CacheDocument, CacheMap, Claim, ClaimMap, RegionKind,
 };
+use sidelong_os::monotonic_ns;
 use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::{Cache, KEY_BYTES_MAX, Settings, Usage};
@@ -109,7 +110,7 @@ impl Documents {
             seed,
         };
         // Its first second is 1.
-        let began_ns = neighbours::now_ns().saturating_sub(1_000_000_000);
+        let began_ns = monotonic_ns().saturating_sub(1_000_000_000);
         let cache = Cache::offered(settings, region, Documents::map(memory_bytes), began_ns);
         Documents { cache, claims, began_ns }
     }
@@ -148,7 +149,7 @@ impl Documents {
     }
 
     fn now(&self) -> u32 {
-        neighbours::second(self.began_ns, neighbours::now_ns())
+        neighbours::second(self.began_ns, monotonic_ns())
     }
 }
 
@@ -279,7 +280,7 @@ impl DocumentReader {
     /// Links to a node's memory, if it is time to, and there is no link that leads there.
     fn link(&mut self, home: usize) {
         let home = &mut self.homes[home];
-        let now_ns = neighbours::now_ns();
+        let now_ns = monotonic_ns();
         if now_ns < home.link_at_ns {
             return;
         }

@@ -9,12 +9,10 @@ use sidelong_fabric::{Access, Batch, Initiator, OwnedRegion, RegionSpec};
 use sidelong_layout::{
     CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheItem, CacheMap, LINE_BYTES, RegionKind,
 };
-use sidelong_policy::cache::protocol::Protocol;
 use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::hasher;
 use crate::check;
-use crate::cooperative::Node;
 use crate::reader::{Found, Link, Reader};
 use crate::session::Wants;
 use crate::{Cache, Counters, Host, Settings, World, frame};
@@ -107,21 +105,6 @@ impl Bench {
 
 thread_local! {
     static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
-}
-
-/// What other nodes of the cooperative cache send to one, in parts that each begin with their length: a request is answered once,
-/// and what the node keeps has a bound.
-pub fn cooperative(protocol: u8, mut bytes: &[u8]) {
-    let protocol = Protocol::ALL[usize::from(protocol) % Protocol::ALL.len()];
-    let directory = tempfile::tempdir().expect("there is a directory");
-    let mut node = Node::with_requests(directory.path(), protocol);
-    let mut answers = 0;
-    while let Some((len, rest)) = bytes.split_first_chunk() {
-        let (part, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(*len).into()));
-        answers += node.arrived(part).len();
-        bytes = rest;
-    }
-    assert!(answers <= 2);
 }
 
 /// The memory of a neighbour, with `bytes` where a key's item is listed and lies: what a reader finds is the key's, or nothing. An

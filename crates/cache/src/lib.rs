@@ -13,8 +13,6 @@
 //! | [`server`] | one thread that drives sessions over sockets |
 //! | `published` | its figures, for another thread |
 //!
-//! | [`cooperative`] | a node that shares objects that do not change: `policy`'s published protocols, live |
-//!
 //! All but the server does no I/O and reads no clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
 
@@ -25,7 +23,6 @@ pub const VERSION: &str = concat!("1.6.18-sidelong-", env!("CARGO_PKG_VERSION"))
 pub mod cache;
 mod check;
 mod command;
-pub mod cooperative;
 pub mod counters;
 pub mod documents;
 mod frame;

@@ -9,7 +9,6 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use sidelong_fabric::{Access, Backoff, Batch, Directory, Error, Initiator, OpError};
 use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_READS, CacheItem, CacheMap, RegionKind, Time};
 use sidelong_policy::cache::homes::Homes;
@@ -24,12 +23,6 @@ const LINK_PATIENCE: Duration = Duration::from_millis(50);
 const LINK_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// One of so many reads is stated to the home, so that what others read stays there. An item that matters is read more often.
 const STATED_PART: u32 = 16;
-/// Nanoseconds of the machine's monotonic clock, which all its processes share.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * SECOND_NS + now.tv_nsec as u64
-}
-
 /// The second of a cache whose second 0 was at `began_ns`, at `now_ns`.
 pub(crate) fn second(began_ns: u64, now_ns: u64) -> Seconds {
     (now_ns.saturating_sub(began_ns) / SECOND_NS) as Seconds

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use sidelong_fabric::{Batch, Initiator, LinkId, OP_BYTES_MAX, OpError, OpId};
 use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheItem, CacheLife, CacheMap, LINE_BYTES};
+use sidelong_os::monotonic_ns;
 use siphasher::sip::SipHasher13;
 
 use crate::cache::{Seconds, hasher};
 use crate::check;
-use crate::neighbours::{now_ns, second};
+use crate::neighbours::second;
 
 /// Tries to read an item that its home is changing.
 const TRIES_MAX: usize = 4;
@@ -92,7 +93,7 @@ impl Link {
         let Clock::Own(age) = &mut self.clock else { return Ok(()) };
         batch.clear();
         let read = batch.read(self.id, self.map.life() + offset_of!(CacheLife, age_ns), 8);
-        let asked_ns = now_ns();
+        let asked_ns = monotonic_ns();
         initiator.run(batch, PATIENCE);
         age.was_read(batch.value(read)?, asked_ns);
         self.is_doubted = false;
@@ -113,17 +114,17 @@ impl Clock {
     fn asked_ns(&self) -> u64 {
         match self {
             Clock::Shared => 0,
-            Clock::Own(_) => now_ns(),
+            Clock::Own(_) => monotonic_ns(),
         }
     }
 
     /// The home's second. Its life was read after `asked_ns`.
     fn second(&mut self, life: &CacheLife, asked_ns: u64) -> Option<Seconds> {
         match self {
-            Clock::Shared => Some(second(life.began_ns, now_ns())),
+            Clock::Shared => Some(second(life.began_ns, monotonic_ns())),
             Clock::Own(age) => {
                 age.was_read(life.age_ns, asked_ns);
-                age.second(now_ns())
+                age.second(monotonic_ns())
             }
         }
     }
@@ -367,12 +368,12 @@ mod tests {
         let begun = CacheItem { stamp: CacheItem::begun(0, 0, 3), ..item() };
         assert!(matches!(bench(begun).tried(CacheLife::default()), Tried::Torn), "not live");
         let mut expired = bench(CacheItem { expires: 1, ..item() });
-        expired.state(offset_of!(CacheLife, began_ns), now_ns().saturating_sub(2 * SECOND_NS));
+        expired.state(offset_of!(CacheLife, began_ns), monotonic_ns().saturating_sub(2 * SECOND_NS));
         assert!(matches!(expired.tried(CacheLife::default()), Tried::Gone));
         for flush in [CacheLife::flush_word(1, 0), CacheLife::flush_word(0, 1)] {
             let mut flushed = bench(item());
             flushed.state(offset_of!(CacheLife, flush), flush);
-            flushed.state(offset_of!(CacheLife, began_ns), now_ns().saturating_sub(2 * SECOND_NS));
+            flushed.state(offset_of!(CacheLife, began_ns), monotonic_ns().saturating_sub(2 * SECOND_NS));
             assert!(matches!(flushed.tried(CacheLife::default()), Tried::Gone));
         }
         let mut other = bench(item());

@@ -45,6 +45,7 @@ use crate::session::{Session, Wants};
 use client::{After, Client, Talk};
 use peers::Stranger;
 use shared::{Connections, Handed, Store, locked};
+use sidelong_os::monotonic_ns;
 pub use sockets::Listener;
 use sockets::Stream;
 
@@ -303,7 +304,7 @@ impl<'a> Server<'a> {
         }
         self.publish();
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.tick(&mut locked(self.store).cache, Time(neighbours::now_ns()));
+            neighbours.tick(&mut locked(self.store).cache, Time(monotonic_ns()));
         }
         self.tick_peers(Instant::now());
         if self.store().cache.is_lost() {
@@ -325,7 +326,7 @@ impl<'a> Server<'a> {
     }
 
     fn now(&self) -> Seconds {
-        neighbours::second(self.options.began_ns, neighbours::now_ns())
+        neighbours::second(self.options.began_ns, monotonic_ns())
     }
 
     fn accept(&mut self, listener: usize) -> io::Result<()> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 
 use crate::file::Serves;
 

@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidelong_files::ServerAddress;
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
+use sidelong_os::ServerAddress;
 use sidelong_state::{Drain, Protocol};
 
 use crate::cluster::Node;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 use sidelong_policy::admission::{AdmissionRule, Requests, Target};
 use sidelong_policy::index::Weights;
 use sidelong_state::{Drain, Scheme};

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 
 use sidelong_state::Drain;
 

@@ -39,7 +39,7 @@ pub use sections::{
     Admission, Balancing, CACHE_PEERS_MAX, CachePeer, Caching, Ganglia, Limits, Load, Reconfig, Verbs,
     Workload,
 };
-pub use sidelong_files::ServerAddress;
+pub use sidelong_os::ServerAddress;
 pub use sidelong_policy::admission::{AdmissionRule, Target};
 pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::cache::store::Eviction;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use sidelong_files::open_regular;
+use sidelong_os::open_regular;
 
 use crate::cluster::Cluster;
 use crate::error::{Error, Location, Result};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ipnet::IpNet;
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 use sidelong_proxy::{Forwarding, Limits};
 
 use crate::documents::DocumentSettings;

@@ -75,7 +75,6 @@ use sidelong_figure::{self as figure, statistics};
 pub use check::{Check, Verdict};
 pub use error::{Error, Result};
 pub use experiment::{Experiment, experiments};
-pub use process::CpuUsed;
 pub use usage::Usage;
 
 /// How to run an experiment.

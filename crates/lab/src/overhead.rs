@@ -14,8 +14,8 @@ mod stage;
 
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
+use sidelong_os::raise_open_files;
 
 use crate::bench::Bench;
 use crate::check::Check;
@@ -166,8 +166,7 @@ impl Overhead {
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
     let (proxy_cpu, load_cpus) = cpus::one_and_others()?;
     // Other proxies take this process's limit for theirs. The idle connections and those of the load need more than 1,024.
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+    if let Err(error) = raise_open_files(None) {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
     bench.expect_for(case::planned(WARM_UP, 3) + 6 * IDLE_TIME);

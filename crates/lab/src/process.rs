@@ -1,7 +1,6 @@
 //! Processes that the lab starts. They write to files, so that nothing here blocks on them. A process does not outlive its
 //! [`Process`] value: it gets SIGTERM, and then SIGKILL.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sidelong_os::{CpuTicks, CpuUsed, ProcessStat, children};
 
 use crate::error::{Error, Result, file};
 
@@ -90,8 +90,8 @@ impl Process {
     }
 
     /// What its threads have used so far, for differences that are finer than [`Process::cpu_time`].
-    pub(crate) fn cpu_used(&self) -> Result<CpuUsed> {
-        Ok(CpuUsed { ticks: self.cpu_time()?, threads_ns: threads_ns(self.child.id()).collect() })
+    pub(crate) fn cpu_used(&self) -> CpuUsed {
+        CpuUsed::of_process(self.child.id())
     }
 
     /// Memory of it that is resident, in bytes.
@@ -104,18 +104,17 @@ impl Process {
 
     /// CPU time of all its threads so far, in steps of 10 ms.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        let path = PathBuf::from(format!("/proc/{}/stat", self.child.id()));
-        let stat = file(&path, std::fs::read_to_string(&path))?;
-        let ticks = ticks_of(&stat).ok_or_else(|| Error::Output { path, found: "no CPU time".into() })?;
-        Ok(time_of(own_ticks(ticks)))
+        let stat = ProcessStat::read(self.child.id());
+        let stat = stat.ok_or_else(|| Error::Output { path: "/proc".into(), found: "no CPU time".into() })?;
+        Ok(CpuTicks::duration(stat.cpu.own))
     }
 
     /// The same including its living children.
     pub(crate) fn family_cpu_time(&self) -> Result<Duration> {
         // A child that has ended meanwhile counts nothing.
-        let times =
-            children(self.child.id()).into_iter().filter_map(|child| Some(time_of(own_ticks(stat(child)?))));
-        Ok(self.cpu_time()? + times.sum::<Duration>())
+        let children = children(self.child.id()).into_iter().filter_map(ProcessStat::read);
+        let ticks = children.map(|child| child.cpu.own).sum();
+        Ok(self.cpu_time()? + CpuTicks::duration(ticks))
     }
 
     /// Sends a signal. The process has not been waited for, so its ID is still its own. A process that has just ended
@@ -140,89 +139,10 @@ impl Drop for Process {
     }
 }
 
-/// CPU time of processes at one moment.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct CpuUsed {
-    /// Of all threads, including those that have ended, in steps of 10 ms.
-    ticks: Duration,
-    /// Time on a CPU of each living thread. Empty if the kernel does not count it.
-    threads_ns: BTreeMap<u32, u64>,
-}
-
-impl CpuUsed {
-    /// That of these processes and of their children, living or ended. A process that does not exist has used nothing.
-    pub fn of_families(pids: impl IntoIterator<Item = u32>) -> CpuUsed {
-        let mut used = CpuUsed::default();
-        for pid in pids {
-            let children = children(pid);
-            let ended = stat(pid).map_or(0, |[.., waited_user, waited_system]| waited_user + waited_system);
-            let family = || std::iter::once(pid).chain(children.iter().copied());
-            let ticks = family().filter_map(|pid| Some(own_ticks(stat(pid)?))).sum::<u64>() + ended;
-            used.ticks += time_of(ticks);
-            used.threads_ns.extend(family().flat_map(threads_ns));
-        }
-        used
-    }
-
-    /// The CPU time from `before` to now: exact if no thread has ended since, otherwise within 10 ms.
-    pub fn since(&self, before: &CpuUsed) -> Duration {
-        let have_ended = before.threads_ns.keys().any(|thread| !self.threads_ns.contains_key(thread));
-        if have_ended || self.threads_ns.is_empty() {
-            return self.ticks.saturating_sub(before.ticks);
-        }
-        let used = |(thread, ns): (&u32, &u64)| {
-            ns.saturating_sub(before.threads_ns.get(thread).copied().unwrap_or(0))
-        };
-        Duration::from_nanos(self.threads_ns.iter().map(used).sum())
-    }
-}
-
 /// The first line `Rss:` of a /proc/PID/smaps_rollup, in bytes.
 fn resident_of(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-fn time_of(ticks: u64) -> Duration {
-    Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second().max(1) as u32
-}
-
-/// Times of a process in ticks: in user mode, in the kernel, and both of the children that it has waited for.
-type Ticks = [u64; 4];
-
-const fn own_ticks([user, system, ..]: Ticks) -> u64 {
-    user + system
-}
-
-/// utime, stime, cutime and cstime of a /proc/PID/stat. The name in parentheses may hold anything, spaces and parentheses
-/// included.
-fn ticks_of(stat: &str) -> Option<Ticks> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    // Fields 14 to 17. The first here is field 3.
-    let mut times = fields.split(' ').skip(11);
-    let mut next = || times.next()?.parse().ok();
-    Some([next()?, next()?, next()?, next()?])
-}
-
-/// Those of a process. `None` if it has ended.
-fn stat(pid: u32) -> Option<Ticks> {
-    ticks_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The living children of a process that its main thread has started.
-fn children(pid: u32) -> Vec<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
-}
-
-/// The living threads of a process, and the time of each on a CPU.
-fn threads_ns(pid: u32) -> impl Iterator<Item = (u32, u64)> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| {
-        let id = task.file_name().to_str()?.parse().ok()?;
-        let counts = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        Some((id, counts.split(' ').next()?.parse().ok()?))
-    })
 }
 
 /// The program of a daemon, which states its version when run with `asked`. Debian's directory of them is not among those of
@@ -260,50 +180,6 @@ mod tests {
     fn a_path_is_one_word() {
         assert_eq!(quoted(Path::new("/tmp/R10/a.toml")), "/tmp/R10/a.toml");
         assert_eq!(quoted(Path::new("/tmp/my lab's")), r"'/tmp/my lab'\''s'");
-    }
-
-    #[test]
-    fn cpu_time_is_found_behind_any_name() {
-        let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 3 0 100 1 1";
-        assert_eq!(ticks_of(stat), Some([250, 50, 0, 0]));
-        assert_eq!(ticks_of("42 (a) S 1"), None);
-    }
-
-    #[test]
-    fn cpu_time_is_exact_while_all_threads_live() {
-        let used = |ticks_ms, threads: &[(u32, u64)]| CpuUsed {
-            ticks: Duration::from_millis(ticks_ms),
-            threads_ns: threads.iter().copied().collect(),
-        };
-        let before = used(20, &[(1, 5_000_000), (2, 9_000_000)]);
-        let since = |now: CpuUsed| now.since(&before);
-        assert_eq!(
-            since(used(30, &[(1, 6_000_000), (2, 9_500_000), (3, 7)])),
-            Duration::from_nanos(1_500_007)
-        );
-        assert_eq!(since(used(30, &[(1, 6_000_000)])), Duration::from_millis(10), "one has ended");
-        assert_eq!(since(used(30, &[])), Duration::from_millis(10));
-    }
-
-    #[test]
-    fn a_family_has_used_what_its_children_have_living_or_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        let (output, ready) = (directory.path().join("output"), directory.path().join("ready"));
-        let work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-        let mut busy = Command::new("sh");
-        busy.args(["-c", &format!("sh -c '{work}'; sh -c '{work}; touch $0; sleep 60' \"$0\" & wait")])
-            .arg(&ready);
-        let none = CpuUsed::default();
-        let busy = Process::start(busy, &output, &output).unwrap();
-        while !ready.exists() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let used = CpuUsed::of_families([busy.child.id()]);
-        assert_eq!(used.threads_ns.len(), 2, "the shell and its living child");
-        // Both have done the same.
-        let (living, all) = (used.since(&none), used.ticks);
-        assert!(living > Duration::ZERO && all > living, "{used:?}");
-        assert_eq!(CpuUsed::of_families([u32::MAX]), none);
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! a control group with a share of the CPUs do, have up to 10 % more of a machine there than by the clock, and others have less.
 
 use std::fs;
-use std::path::Path;
+
+use sidelong_os::ProcessStat;
 
 /// The share of the machine's CPU time that others may take during a run. Ratios are judged, and the closest that a study
 /// distinguishes (S1) are a tenth apart: a machine that lost more can turn met into missed.
@@ -83,27 +84,18 @@ fn machine(stat: &str) -> (f64, f64) {
 /// CPU time of all processes. That of one that has ended is its parent's.
 fn ticks_of_all() -> u64 {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
-    let processes = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_process));
-    let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    stats.filter_map(|stat| ticks_of(&stat)).sum()
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter_map(ProcessStat::read).map(|stat| stat.cpu.own + stat.cpu.waited).sum()
 }
 
 /// CPU time of a process and its descendants, including those that have ended.
 fn own_ticks(pid: u32) -> u64 {
-    let process = format!("/proc/{pid}");
-    let own = fs::read_to_string(format!("{process}/stat")).ok().and_then(|stat| ticks_of(&stat));
-    let tasks = fs::read_dir(Path::new(&process).join("task")).into_iter().flatten().flatten();
+    let own = ProcessStat::read(pid).map_or(0, |stat| stat.cpu.own + stat.cpu.waited);
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let pids = children
         .flat_map(|pids| pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>());
-    own.unwrap_or(0) + pids.map(own_ticks).sum::<u64>()
-}
-
-/// utime, stime, cutime and cstime of a /proc/PID/stat.
-fn ticks_of(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()
+    own + pids.map(own_ticks).sum::<u64>()
 }
 
 #[cfg(test)]

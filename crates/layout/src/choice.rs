@@ -1,7 +1,7 @@
 //! What a front tells the workers of the proxy that it leads: whom each site may be served by, how loaded they are, and
 //! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`, which repeats these definitions.
 
-use crate::header::fnv1a;
+use crate::hash::fnv1a;
 use crate::{HEADER_BYTES, LINE_BYTES, NodeId, SiteId};
 
 /// A site's name in its entry, in bytes; shorter ones end with a zero.

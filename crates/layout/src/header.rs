@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::hash::fnv1a;
 use crate::record::{DETAIL_BYTES, HOT_BYTES};
 
 /// "SIDELONG" in memory order.
@@ -198,15 +199,4 @@ impl RegionHeader {
             Ok(header)
         }
     }
-}
-
-/// FNV-1a, 64 bits (draft-eastlake-fnv, section 6).
-pub const fn fnv1a(bytes: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325;
-    let mut i = 0;
-    while i < bytes.len() {
-        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
-        i += 1;
-    }
-    hash
 }

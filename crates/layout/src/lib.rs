@@ -11,6 +11,7 @@ mod change;
 mod choice;
 mod claim;
 mod front;
+mod hash;
 mod header;
 mod id;
 mod kernel;
@@ -30,9 +31,8 @@ pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
 pub use choice::{ChoiceMap, EncodedAddress, NAME_BYTES};
 pub use claim::{Claim, ClaimMap};
 pub use front::{FrontMap, FrontWord};
-pub use header::{
-    HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind, fnv1a,
-};
+pub use hash::{fnv1a, mix64};
+pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
 pub use kernel::{
     BEAT_BYTES, Beat, KERNEL_BEAT, KERNEL_BYTES, KERNEL_MACHINE, KERNEL_PLACES, KERNEL_PORTS, MACHINE_BYTES,

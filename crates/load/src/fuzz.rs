@@ -1,10 +1,10 @@
 //! Records through their readers, for fuzzing.
 
-use sidelong_files::ServerAddress;
 use sidelong_layout::{
     BEAT_BYTES, Beat, HOT_BYTES, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_PORTS, LOAD_HOT, PLACE_BYTES,
     PLACE_TICK, PLACES_MAX, PORTS_BYTES, Ports, SLOT_BYTES, Slot, TICK_BYTES, Tick,
 };
+use sidelong_os::ServerAddress;
 
 use crate::kept::{Kept, Look};
 use crate::listener::Foreign;

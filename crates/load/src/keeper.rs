@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use sidelong_fabric::Region;
 use sidelong_layout::{Hot, LOAD_ACK, LOAD_DETAIL, LOAD_HOT, RegionKind};
+use sidelong_os::monotonic_ns;
 use sidelong_state::Publisher;
 
 use crate::Error;
-use crate::clock::monotonic_ns;
 use crate::recorder::Recorder;
 use crate::server_line::store;
 use crate::snapshot::incarnation_of;

@@ -4,12 +4,12 @@
 //! ports, and the server's own line. They are validated one by one. If a CPU's slot was torn in every copy, its last valid value
 //! of this life is used. Everything else must come from the current scan. The age of the whole is that of the beat.
 
-use sidelong_files::ServerAddress;
 use sidelong_layout::{
     BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_PORTS, LOAD_HOT, Machine, PLACE_BYTES,
     PLACE_PENDING, PLACE_TICK, PLACES_MAX, PORTS_BYTES, Pending, Port, Ports, Rejected, Slot, Tick, kept,
     valid,
 };
+use sidelong_os::ServerAddress;
 use sidelong_state::{COPIES_MAX, Newest, Record, Unusable, Verdict};
 
 use crate::listener::Foreign;

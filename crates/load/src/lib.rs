@@ -23,7 +23,6 @@
 //! bound.
 #![forbid(unsafe_code)]
 
-mod clock;
 mod connect;
 mod error;
 #[cfg(fuzzing)]
@@ -44,7 +43,6 @@ mod server_line;
 mod snapshot;
 mod socket;
 
-pub use clock::monotonic_ns;
 pub use connect::{ConnectError, ConnectSpec, Connections, Directed};
 pub use error::Error;
 pub use keeper::{Keeper, KeeperSpec};
@@ -59,5 +57,6 @@ pub use recorder::Recorder;
 pub use sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope};
 pub use scheme::{Choice, NotKept, Reason};
 pub use server_line::ServerLine;
+pub use sidelong_os::monotonic_ns;
 pub use sidelong_state::Scheme;
 pub use socket::{Finder, Responder, ResponderKind, Sockets, find_address, publish_address};

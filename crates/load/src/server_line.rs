@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use sidelong_fabric::Region;
 use sidelong_layout::{Detail, Hot, LOAD_DETAIL, LOAD_HOT, RegionKind, valid};
+use sidelong_os::monotonic_ns;
 use sidelong_state::{Publisher, Record};
 
 use crate::Error;
-use crate::clock::monotonic_ns;
 use crate::origin::{OriginGauge, OriginLoad};
 use crate::snapshot::incarnation_of;
 

@@ -163,10 +163,7 @@ fn below(random: u64, count: usize) -> usize {
 
 /// The output function of SplitMix64 (Steele, Lea, Flood 2014), which turns random bits into other random bits.
 pub(crate) fn mix(random: u64) -> u64 {
-    let z = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
+    sidelong_layout::mix64(random.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

@@ -74,13 +74,19 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// Refuses values that are not finite numbers of 0 or more.
-    fn unless_figure(setting: &'static str, value: f64) -> Result<(), Self> {
+    /// Refuses a value that is not a finite number of 0 or more.
+    ///
+    /// # Errors
+    /// If it is negative, infinite or not a number.
+    pub fn unless_figure(setting: &'static str, value: f64) -> Result<(), Self> {
         if value.is_finite() && value >= 0.0 { Ok(()) } else { Err(Self::Figure { setting, value }) }
     }
 
-    /// Refuses 0.
-    fn if_zero(setting: &'static str, zero: bool) -> Result<(), Self> {
+    /// Refuses a setting that is 0.
+    ///
+    /// # Errors
+    /// If `zero`.
+    pub fn if_zero(setting: &'static str, zero: bool) -> Result<(), Self> {
         if zero { Err(Self::Zero { setting }) } else { Ok(()) }
     }
 }

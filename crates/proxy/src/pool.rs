@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout};

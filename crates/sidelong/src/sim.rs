@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
-use rustix::time::{ClockId, clock_gettime};
 use sidelong_sim::Error;
 use sidelong_sim::config::Config;
 use sidelong_sim::speed::Case;
@@ -126,10 +125,7 @@ pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
 
 /// Prints what a case took, as JSON.
 fn speed(case: Case, count: u64) -> Result<(), Failure> {
-    let cpu_s = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-    };
+    let cpu_s = || sidelong_os::thread_cpu().as_secs_f64();
     let run = case.prepare(count);
     let (cpu, begun) = (cpu_s(), Instant::now());
     let work = run();

@@ -1,7 +1,7 @@
 //! The cluster of Gu and Wang 2004 as a model: a dispatcher, nodes with CPU, memory, NIC and disk, and a switch between
 //! them.
 //!
-//! The knowledge and the decisions of the nodes are those of `sidelong-policy`'s cooperative cache, the code that runs
+//! The knowledge and the decisions of the nodes are those of `sidelong-rams`, the code that runs
 //! live. This module adds the time that they take: each part of a node is a [`Server`] that is asked when the work reaches
 //! it.
 //!
@@ -19,10 +19,10 @@
 use std::sync::Arc;
 
 use sidelong_policy::balance::{Balance, Candidates};
-use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
-use sidelong_policy::cache::protocol::{CacheSettings, HEADER_BYTES, Message, Protocol};
 use sidelong_policy::cache::store::Place;
 use sidelong_policy::index::LoadIndex;
+use sidelong_rams::peer::{Act, Counters, Look, NodeId, Peer};
+use sidelong_rams::protocol::{CacheSettings, HEADER_BYTES, Message, Protocol};
 
 use crate::Time;
 use crate::costs::Costs;

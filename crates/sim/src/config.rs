@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sidelong_files::open_regular;
-use sidelong_policy::cache::protocol::CacheSettings;
+use sidelong_os::open_regular;
 use sidelong_policy::cache::store::Room;
+use sidelong_rams::protocol::CacheSettings;
 use sidelong_trace::{Sizes, Zipf};
 use toml::de::{DeTable, DeValue};
 

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 use sidelong_config::{AdmissionRule, Balance, Configuration, Protocol, Service};
 use sidelong_layout::vocabulary;
-use sidelong_policy::cache::protocol::Protocol as CacheProtocol;
 use sidelong_policy::cache::store::Eviction;
+use sidelong_rams::protocol::Protocol as CacheProtocol;
 
 use crate::model::Model;
 

@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`engine`] | events in order of time, and the servers that work passes through |
-//! | [`cluster`] | the cluster of Gu and Wang 2004 as a model, around the cooperative cache of `sidelong-policy` |
+//! | [`cluster`] | the cluster of Gu and Wang 2004 as a model, around the cooperative cache of `sidelong-rams` |
 //! | [`datacenter`] | the shared data-center of Balaji et al. 2004 as a model, around `sidelong-policy`'s reconfigurer |
 //! | [`config`], [`fields`] | the configuration file, and each of its fields |
 //! | [`sweep`] | the runs of a configuration, on all cores, and the files that they write |

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sidelong_figure::statistics::Mean;
-use sidelong_files::open_regular;
+use sidelong_os::open_regular;
 
 use crate::error::{Error, Result};
 use crate::figure::Drawing;

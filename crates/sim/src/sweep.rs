@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use sidelong_files::open_regular;
+use sidelong_os::open_regular;
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Point};
@@ -323,7 +323,9 @@ fn claim(config: &Config, out: &Path) -> Result<()> {
     }
     let text = match open_regular(&path).and_then(std::io::read_to_string) {
         Ok(text) => text,
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return write(&path, &config.explain()),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+            return write(&path, &config.explain());
+        }
         Err(source) => return Err(error(&path, source)),
     };
     let difference = match Config::parse(&text, &path.display().to_string(), out, &[]) {
@@ -367,11 +369,7 @@ impl Sweep {
     }
 }
 
-fn rewrite<'a>(
-    path: &Path,
-    head: &'a str,
-    rows: impl Iterator<Item = &'a String>,
-) -> Result<File> {
+fn rewrite<'a>(path: &Path, head: &'a str, rows: impl Iterator<Item = &'a String>) -> Result<File> {
     let text: String =
         std::iter::once(head).chain(rows.map(String::as_str)).map(|row| format!("{row}\n")).collect();
     write(path, &text)?;

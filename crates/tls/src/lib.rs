@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use sidelong_files::open_regular;
+use sidelong_os::open_regular;
 use webpki::EndEntityCert;
 
 /// Time between two checks whether a file was replaced ([`Tls::renew`]).

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sidelong_files::open_regular;
+use sidelong_os::open_regular;
 
 use crate::error::{Error, Result};
 

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
+use sidelong_os::monotonic_ns;
 use sidelong_policy::cache::store::Eviction;
 
 use super::*;
@@ -22,8 +23,7 @@ fn a_client_that_takes_its_answers_at_once_lets_others_go_first() {
     let (cache, connections) =
         (Cache::new(settings).unwrap(), Connections { open: 1, ..Connections::default() });
     let store = Mutex::new(Store { cache, counters: Counters::default(), connections });
-    let options =
-        Options { threads: 1, clients_max: 1, began_ns: neighbours::now_ns(), ..Options::default() };
+    let options = Options { threads: 1, clients_max: 1, began_ns: monotonic_ns(), ..Options::default() };
     let mut server = Server::new(&[], &options, &store, (None, &[]), None).unwrap();
     let (served, mut client) = UnixStream::pair().unwrap();
     served.set_nonblocking(true).unwrap();

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sidelong_cache::neighbours::now_ns;
 use sidelong_cache::server::{Listener, Options, serve};
+use sidelong_os::monotonic_ns;
 
 use crate::support::{Connection, Server};
 
@@ -28,7 +28,7 @@ fn served() -> Duration {
     let path = directory.path().join("cache.sock");
     let listeners = [Listener::Unix(UnixListener::bind(&path).unwrap(), path.clone())];
     let stop = AtomicBool::new(false);
-    let options = Options { threads: 1, clients_max: 1, began_ns: now_ns(), ..Options::default() };
+    let options = Options { threads: 1, clients_max: 1, began_ns: monotonic_ns(), ..Options::default() };
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             serve(&listeners, &options, Server::default().cache, None, &stop).unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 use sidelong_policy::balance::Balance;
 
 use super::{Addresses, At, Check, excerpt, expect, name, port};

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use sidelong_files::ServerAddress;
 use sidelong_layout::NODES_MAX;
+use sidelong_os::ServerAddress;
 
 use super::{Check, HOUR, MILLI, Problem, excerpt, expect, is_text, millis, ms, name, port, within};
 use crate::file::{NodeEntry, Ready, Serves, SiteEntry};

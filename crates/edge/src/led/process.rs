@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, test_kill_process};
 use sidelong_layout::Worker;
+use sidelong_os::ProcessStat;
 
 /// Whether the process lives. One that may not be asked does, and so does the kernel.
 pub(super) fn is_alive(worker: Worker) -> bool {
@@ -14,43 +15,26 @@ pub(super) fn is_alive(worker: Worker) -> bool {
         return false;
     }
     // One that its parent has not waited for has ended, too.
-    stat(worker.pid).is_none_or(|stat| !stat.has_ended && stat.started == worker.started)
+    ProcessStat::read(worker.pid)
+        .is_none_or(|stat| !stat.has_ended && stat.started_ticks as u32 == worker.started)
 }
 
 /// When a process started, as workers state it. `None` if it cannot be read.
 pub(super) fn started(pid: u32) -> Option<u32> {
-    stat(pid).map(|stat| stat.started)
+    ProcessStat::read(pid).map(|stat| stat.started_ticks as u32)
 }
 
 /// Whether a process is one of `program`, and the only one, but for its parent, which may be its master. One that it has replaced
 /// would be another. Without the right to see all of that program it is not.
 pub(super) fn is_alone(pid: u32, program: &str) -> bool {
-    let Some(own) = stat(pid).filter(|stat| !stat.has_ended && stat.program == program) else { return false };
+    let Some(own) = ProcessStat::read(pid).filter(|stat| !stat.has_ended && stat.program == program) else {
+        return false;
+    };
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut others = pids.filter(|other| ![pid, own.parent].contains(other));
-    !others.any(|other| stat(other).is_some_and(|stat| !stat.has_ended && stat.program == program))
-}
-
-/// A process as proc_pid_stat(5) has it: fields 2, 3, 4 and 22.
-struct Stat {
-    program: String,
-    /// Its parent has not waited for it.
-    has_ended: bool,
-    parent: u32,
-    started: u32,
-}
-
-fn stat(pid: u32) -> Option<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name may have spaces and brackets.
-    let (begin, rest) = text.rsplit_once(')')?;
-    let (_, program) = begin.split_once('(')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let has_ended = fields.next()? == "Z";
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?.parse::<u64>().ok()? as u32;
-    Some(Stat { program: program.to_owned(), has_ended, parent, started })
+    !others
+        .any(|other| ProcessStat::read(other).is_some_and(|stat| !stat.has_ended && stat.program == program))
 }
 
 #[cfg(test)]
@@ -67,7 +51,7 @@ mod tests {
 
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
-        while !stat(pid).unwrap().has_ended {
+        while !ProcessStat::read(pid).unwrap().has_ended {
             std::thread::yield_now();
         }
         assert!(!is_alive(Worker { pid, started: started(pid).unwrap() }));
@@ -83,7 +67,7 @@ mod tests {
         std::os::unix::fs::symlink("/bin/sleep", &path).unwrap();
         let start = || {
             let child = std::process::Command::new(&path).arg("60").spawn().unwrap();
-            while stat(child.id()).unwrap().program != program {
+            while ProcessStat::read(child.id()).unwrap().program != program {
                 std::thread::yield_now();
             }
             child
@@ -94,13 +78,13 @@ mod tests {
         let mut second = start();
         assert!(!is_alone());
         second.kill().unwrap();
-        while !stat(second.id()).unwrap().has_ended {
+        while !ProcessStat::read(second.id()).unwrap().has_ended {
             std::thread::yield_now();
         }
         assert!(is_alone());
         second.wait().unwrap();
 
-        let own = stat(std::process::id()).unwrap();
+        let own = ProcessStat::read(std::process::id()).unwrap();
         assert!(!super::is_alone(first.id(), &own.program), "it is of another program");
         assert!(!super::is_alone(u32::MAX, &program));
         first.kill().unwrap();

@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
-use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
+use sidelong_os::{CpuTicks, ProcessStat, process_cpu};
 
 use super::emit::{Labels, family};
 use super::figures::{Head, Kind};
@@ -46,7 +46,7 @@ const START: Head<'static> =
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let one = |value: Option<f64>| value.map(|value| (Labels::new(), value));
-        family(&mut encoder, &CPU, one(Some(seconds(ClockId::ProcessCPUTime))))?;
+        family(&mut encoder, &CPU, one(Some(process_cpu().as_secs_f64())))?;
         family(&mut encoder, &MEMORY, one(resident_bytes()))?;
         family(&mut encoder, &FILES, one(open_files()))?;
         // Without a limit there is nothing to report.
@@ -56,8 +56,9 @@ impl Collector for Process {
     }
 }
 
-fn seconds(clock: ClockId) -> f64 {
-    let time = clock_gettime(clock);
+/// Seconds since boot, including those in which the machine was suspended, as the start of a process counts them.
+fn boot_s() -> f64 {
+    let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
@@ -74,11 +75,8 @@ fn open_files() -> Option<f64> {
 
 /// In seconds since 1970. Worked out once, so that it does not waver.
 static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name, in parentheses, may hold anything; the start is the 20th field after it, in ticks since boot.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let ticks: f64 = fields.split(' ').nth(19)?.parse().ok()?;
-    let age_s = seconds(ClockId::Boottime) - ticks / clock_ticks_per_second() as f64;
+    let started_s = CpuTicks::duration(ProcessStat::read(std::process::id())?.started_ticks).as_secs_f64();
+    let age_s = boot_s() - started_s;
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
     Some(now_s - age_s)
 });
@@ -89,7 +87,6 @@ mod tests {
 
     #[test]
     fn the_system_tells_all_of_it() {
-        assert!(seconds(ClockId::ProcessCPUTime) > 0.0);
         assert!(resident_bytes().unwrap() > 1e5);
         assert!(open_files().unwrap() >= 3.0);
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use blake2::{Blake2s256, Digest as _};
 use rustix::process::geteuid;
-use sidelong_files::open_regular;
+use sidelong_os::open_regular;
 
 use crate::Error;
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};

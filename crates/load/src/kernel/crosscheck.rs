@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapMut, Object};
 use sidelong_layout::{KERNEL_MACHINE, Machine, kept, valid};
+use sidelong_os::monotonic_ns;
 
 use super::{KernelError, REGION, refused};
-use crate::clock::monotonic_ns;
 use crate::proc::machine::{self, Memory, Stat};
 
 /// The map of the fields that the programs leave out: `distrusted` of `../bpf/record.bpf.c`.

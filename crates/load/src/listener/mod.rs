@@ -11,10 +11,9 @@ mod unix;
 use std::io;
 use std::net::IpAddr;
 
-use sidelong_files::ServerAddress;
 use sidelong_layout::{Hot, valid};
+use sidelong_os::{ServerAddress, thread_cpu};
 
-use crate::clock::thread_cpu_ns;
 use netlink::Kernel;
 
 /// What the kernel tells of one server.
@@ -186,9 +185,9 @@ impl Pause {
 impl Walk {
     /// Makes it; returns what it finds, and the pause after it.
     fn make<T>(self, walk: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Pause)> {
-        let began_ns = thread_cpu_ns();
+        let began = thread_cpu();
         let found = walk()?;
-        Ok((found, Pause::after(self, thread_cpu_ns().saturating_sub(began_ns))))
+        Ok((found, Pause::after(self, thread_cpu().saturating_sub(began).as_nanos() as u64)))
     }
 }
 

@@ -18,12 +18,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sidelong_fabric::Region;
 use sidelong_layout::{Hot, RegionKind};
+use sidelong_os::monotonic_ns;
 use sidelong_state::{COPIES_MAX, Publisher};
 
 use super::frame::{self, REQUEST_BYTES, Refused};
 use super::is_transient;
 use crate::Error;
-use crate::clock::monotonic_ns;
 use crate::recorder::Recorder;
 use crate::snapshot::{Snapshot, incarnation_of};
 

@@ -1,4 +1,5 @@
 //! Which cache of a cluster holds an object.
+use sidelong_layout::{fnv1a, mix64};
 
 /// The caches of a cluster, as rendezvous hashing sees them (Thaler and Ravishankar, "Using name-based mappings to increase
 /// hit rates", IEEE/ACM Transactions on Networking 6, 1998): an object's home is the cache with the highest score for it.
@@ -12,7 +13,7 @@ pub struct Homes {
 impl Homes {
     /// Of caches with these names, in the order of their numbers.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Homes { names: names.into_iter().map(|name| sidelong_layout::fnv1a(name.as_bytes())).collect() }
+        Homes { names: names.into_iter().map(|name| fnv1a(name.as_bytes())).collect() }
     }
 
     /// Number of caches.
@@ -37,17 +38,9 @@ impl Homes {
     /// The same, if only those caches count of which `may` is true. `None` if it is of none.
     #[inline]
     pub fn among(&self, hash: u64, may: impl Fn(usize) -> bool) -> Option<usize> {
-        let scores = self.names.iter().map(|name| mixed(hash ^ name)).enumerate();
+        let scores = self.names.iter().map(|name| mix64(hash ^ name)).enumerate();
         Some(scores.filter(|(number, _)| may(*number)).max_by_key(|(_, score)| *score)?.0)
     }
-}
-
-/// A number whose bits all depend on all bits of another (the finalizer of Steele, Lea and Flood's SplitMix, OOPSLA 2014, with
-/// Stafford's constants, variant 13).
-const fn mixed(mut bits: u64) -> u64 {
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
 }
 
 #[cfg(test)]
@@ -56,7 +49,7 @@ mod tests {
 
     /// Hashes as good as random ones.
     fn hashes() -> impl Iterator<Item = u64> {
-        (0..30_000).map(mixed)
+        (0..30_000).map(mix64)
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use sidelong_fabric::control::{Answers, Endpoint, Secret};
 use sidelong_fabric::{
     Access, Directory as _, Host, Inbox, InboxSpec, Region, RegionSpec, RunDirectory, shm::ShmHost,
@@ -329,6 +328,5 @@ fn receive(mut inbox: Inbox, completion: Completion, stop: &AtomicBool, received
 
 /// That this process has taken.
 pub(super) fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    sidelong_os::process_cpu().as_nanos() as u64
 }

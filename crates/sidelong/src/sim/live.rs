@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sidelong_cache::cooperative::{Map, Node, Object, Part, Played, play};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_policy::balance::Balance;
+use sidelong_rams::{Map, Node, Object, Part, Played, play};
 use sidelong_sim::cluster::{Cluster, Setup, home_of};
 use sidelong_sim::config::{Config, Point};
 use sidelong_sim::workload::Arrivals;

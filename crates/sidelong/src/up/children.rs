@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use sidelong_fabric::RunDirectory;
-use sidelong_lab::CpuUsed;
+use sidelong_os::CpuUsed;
 
 use crate::event::Event;
 use crate::failure::Failure;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_cache::documents::{DocumentReader, Turn};
-use sidelong_cache::neighbours::now_ns;
 use sidelong_edge::document_key;
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::fnv1a;
+use sidelong_os::monotonic_ns;
 
 use crate::support::{Client, Cluster, Reply, Running, Terminal, eventually, metrics, skipped, try_get};
 
@@ -235,7 +235,7 @@ fn an_edge_that_has_died_holds_up_nobody_for_longer_than_its_lease() {
     let key = document_key("www", "/page.html");
     for node in 0..3 {
         assert_eq!(dead.find(node, &key), Ok(None));
-        assert!(matches!(dead.claim(node, fnv1a(&key), now_ns()), Turn::Own(_)));
+        assert!(matches!(dead.claim(node, fnv1a(&key), monotonic_ns()), Turn::Own(_)));
     }
     drop(dead);
     // One of the others takes over, for all.

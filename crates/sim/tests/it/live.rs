@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use sidelong_cache::cooperative::{Event, Map, Node};
 use sidelong_fabric::Host;
 use sidelong_fabric::sim::{Faults, Keys, Network};
-use sidelong_policy::cache::peer::Counters;
-use sidelong_policy::cache::protocol::Protocol;
 use sidelong_policy::cache::store::Eviction;
+use sidelong_rams::peer::Counters;
+use sidelong_rams::protocol::Protocol;
+use sidelong_rams::{Event, Map, Node};
 use sidelong_sim::cluster::{Cluster, Setup, home_of};
 use sidelong_sim::config::Config;
 use sidelong_sim::workload::{Arrivals, Requests};

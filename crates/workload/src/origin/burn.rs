@@ -14,7 +14,6 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
 use super::book::Full;
@@ -131,28 +130,19 @@ impl Shared {
 
 /// The CPU time that a request for `path` takes.
 fn cost(path: &str, mean: Duration) -> Duration {
-    // FNV-1a. It tells paths apart, and protects nothing.
-    let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let of_mean: f64 = Exp1.sample(&mut Pcg64::seed_from_u64(hash));
+    let of_mean: f64 = Exp1.sample(&mut Pcg64::seed_from_u64(sidelong_layout::fnv1a(path.as_bytes())));
     mean.mul_f64(of_mean.min(MEANS_MAX))
 }
 
 /// Uses that much CPU time of this thread, however long it takes.
 fn burn(cost: Duration) {
-    let begun = cpu_time();
+    let begun = sidelong_os::thread_cpu();
     let mut value = 1.000_000_1_f64;
-    while cpu_time().saturating_sub(begun) < cost {
+    while sidelong_os::thread_cpu().saturating_sub(begun) < cost {
         for _ in 0..TURNS {
             value = std::hint::black_box(value * 0.999_999_9 + 1e-7);
         }
     }
-}
-
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
@@ -175,9 +165,9 @@ mod tests {
 
     #[test]
     fn burning_takes_cpu_time() {
-        let begun = cpu_time();
+        let begun = sidelong_os::thread_cpu();
         burn(Duration::from_millis(3));
-        assert!(cpu_time() - begun >= Duration::from_millis(3));
+        assert!(sidelong_os::thread_cpu() - begun >= Duration::from_millis(3));
     }
 
     #[test]

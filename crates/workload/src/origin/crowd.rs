@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use sidelong_os::{monotonic_ns, open_files_max};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -58,17 +58,10 @@ impl Crowd {
     }
 }
 
-/// When this process looked at its clock first.
-static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-fn now_ns() -> u64 {
-    EPOCH.elapsed().as_nanos() as u64
-}
-
 /// Signs of life of one connection: a request that begins or ends, a piece of a body in either direction.
 #[derive(Debug)]
 pub(super) struct Pulse {
-    /// The last one, since [`EPOCH`].
+    /// Monotonic time of the last one.
     last_ns: AtomicU64,
     /// A request waits for a worker or holds one, and nothing is to be seen meanwhile.
     working: AtomicBool,
@@ -81,7 +74,7 @@ pub(super) struct Pulse {
 impl Pulse {
     fn new() -> Self {
         Pulse {
-            last_ns: AtomicU64::new(now_ns()),
+            last_ns: AtomicU64::new(monotonic_ns()),
             working: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             leave: Notify::new(),
@@ -89,7 +82,7 @@ impl Pulse {
     }
 
     pub(super) fn beat(&self) {
-        self.last_ns.store(now_ns(), Relaxed);
+        self.last_ns.store(monotonic_ns(), Relaxed);
     }
 
     pub(super) fn working(&self, working: bool) {
@@ -115,7 +108,7 @@ impl Pulse {
 
     fn ask_to_leave(&self) {
         self.leaving.store(true, Relaxed);
-        let idle_ns = now_ns().saturating_sub(self.last_ns.load(Relaxed));
+        let idle_ns = monotonic_ns().saturating_sub(self.last_ns.load(Relaxed));
         if !self.working.load(Relaxed) && idle_ns >= IDLE_MIN.as_nanos() as u64 {
             self.leave.notify_one();
         }
@@ -130,7 +123,7 @@ pub(super) fn is_shortage(error: &io::Error) -> bool {
 
 /// The connections that the process has descriptors for.
 pub(super) fn connections_max() -> u32 {
-    let Some(most) = getrlimit(Resource::Nofile).current else { return u32::MAX };
+    let most = open_files_max();
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
     let left = most.saturating_sub(open);
     u32::try_from(left - (left / 4).min(RESERVE_MAX)).unwrap_or(u32::MAX).max(1)

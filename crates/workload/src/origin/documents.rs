@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use http::header::{CONTENT_RANGE, HOST};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
-use rustix::time::{ClockId, clock_gettime};
 use sidelong_policy::documents::{Field, Reply, Validators, may_keep};
 
 use super::content::{Content, ContentBody};
@@ -92,12 +91,6 @@ impl State {
             self.modified.filter(|at| now.duration_since(*at).is_ok_and(|age| age > SETTLED_AFTER))?;
         Some((self.etag.as_deref()?, httpdate::fmt_http_date(modified)))
     }
-}
-
-/// Nanoseconds of the machine's monotonic clock.
-pub(super) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl Documents {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::config::{OriginConfig, OriginError};
 use super::content::Content;
 use super::crowd::is_shortage;
-use super::documents::{self, State};
+use super::documents::State;
 
 /// Memory of a kept file beside its bytes, for its path and its table entry. An upper estimate in bytes, which also
 /// bounds the number of files.
@@ -126,7 +126,7 @@ impl Inner {
     }
 
     fn read_once(&self, path: &Path) -> io::Result<(Vec<u8>, State)> {
-        let checked_ns = documents::now_ns();
+        let checked_ns = sidelong_os::monotonic_ns();
         let mut file = File::open(path)?;
         let before = file.metadata()?;
         let mut bytes = Vec::new();

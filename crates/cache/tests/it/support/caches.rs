@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
+use sidelong_cache::neighbours::{Neighbours, Peer};
 use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Initiator, RegionSpec, RunDirectory};
 use sidelong_layout::{CacheMap, RegionKind, Time};
+use sidelong_os::monotonic_ns;
 use sidelong_policy::cache::store::Eviction;
 
 /// What each hashes keys with.
@@ -45,7 +46,7 @@ impl Caches {
             directory: tempfile::tempdir().unwrap(),
             peers: NAMES.iter().map(peer).collect(),
             memory_bytes,
-            began_ns: now_ns().saturating_sub(1_000_000_000),
+            began_ns: monotonic_ns().saturating_sub(1_000_000_000),
         }
     }
 
@@ -82,12 +83,12 @@ impl Caches {
 
 impl Member {
     pub(crate) fn tick(&mut self) {
-        self.neighbours.tick(&mut self.cache, Time(now_ns()));
+        self.neighbours.tick(&mut self.cache, Time(monotonic_ns()));
     }
 
     /// Adds the answer to a command that needs no other cache but to read it.
     pub(crate) fn ask(&mut self, command: &[u8], answer: &mut Vec<u8>) {
-        let now = ((now_ns() - self.began_ns) / 1_000_000_000) as u32;
+        let now = ((monotonic_ns() - self.began_ns) / 1_000_000_000) as u32;
         let world = World { now, ..World::default() };
         let mut host = Host {
             cache: &mut self.cache,

@@ -93,7 +93,7 @@ impl Driver {
 
     fn exchange(&mut self, told: &Told) -> Result<(), String> {
         let verdicts = told.verdicts.as_deref();
-        let batch = self.servers.batch(&told.nodes, self.verdicts.commands(verdicts, clock::wall_ns()));
+        let batch = self.servers.batch(&told.nodes, self.verdicts.commands(verdicts, sidelong_os::wall_ns()));
         let replies = send(&self.socket, &batch)?;
         self.servers
             .heard(&batch, &replies, clock::now(), started, |pid| is_alone(pid, PROGRAM))

@@ -2,8 +2,8 @@
 
 use sidelong_layout::vocabulary;
 
-use super::store::{Eviction, Place, Room};
-use crate::SettingsError;
+use sidelong_policy::SettingsError;
+use sidelong_policy::cache::store::{Eviction, Place, Room};
 
 vocabulary! {
     /// How a reader learns that a reference into another node's memory has become invalid. All but [`Protocol::Rpc`] and

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_policy::cache::peer::{Counters, NodeId};
+use crate::peer::{Counters, NodeId};
 
-use super::{Event, Node};
+use crate::node::{Event, Node};
 
 /// The longest sleep: as often it is looked whether the run has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
@@ -190,10 +190,8 @@ impl Run<'_> {
 
 /// Eight bytes that no other object has.
 fn word(key: u64) -> [u8; 8] {
-    // Stafford's variant 13 of the finalizer of MurmurHash3: no two keys have the same.
-    let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ mixed >> 31).to_le_bytes()
+    // A bijection: no two keys have the same.
+    sidelong_layout::mix64(key).to_le_bytes()
 }
 
 /// The bytes of an object.

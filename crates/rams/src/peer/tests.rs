@@ -2,8 +2,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::store::Room;
 use super::*;
+use sidelong_policy::cache::store::Room;
 
 const PROTOCOLS: &[Protocol] = Protocol::ALL;
 

@@ -1,17 +1,10 @@
-//! What an operator names and several crates take: files to open (cluster files, secrets, certificates, traces, reports), and
-//! addresses of servers.
-
-#![forbid(unsafe_code)]
-
-mod address;
+//! Files that an operator names: cluster files, secrets, certificates, traces, reports.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-
-pub use address::ServerAddress;
 
 /// Opens a regular file for reading.
 ///

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use sidelong_policy::cache::peer::NodeId;
-use sidelong_policy::cache::protocol::{Change, Message};
+use crate::peer::NodeId;
+use crate::protocol::{Change, Message};
 use sidelong_policy::cache::store::Place;
 
 /// Bytes before those of a part.

@@ -1,30 +1,24 @@
 //! A node of the cooperative cache of Gu and Wang 2004, live: objects that do not change, in the memory of their homes and of
 //! those who read them there.
 //!
-//! What it keeps, reads and says is decided by `policy`'s [`Peer`], which the simulator drives, too. This carries it out over
+//! What it keeps, reads and says is decided by [`Peer`], which the simulator drives, too. This carries it out over
 //! the fabric: an object lies in the region of its home, where others read it one-sidedly, and messages go to the inbox of
-//! their receiver. It knows no disk, no clients and no clock: it leaves [`Event`]s to its driver. [`play`] is one.
-
-mod memory;
-mod play;
-mod wire;
+//! their receiver. It knows no disk, no clients and no clock: it leaves [`Event`]s to its driver. [`play`](crate::play()) is one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::peer::{Act, Counters, Look, NodeId, Peer};
+use crate::protocol::{CacheSettings, Message};
 use sidelong_fabric::{
     Access, Batch, Directory, Error, Host, Inbox, InboxSpec, Initiator, LinkId, Region, RegionSpec,
 };
 use sidelong_layout::{HEADER_BYTES, RegionKind};
-use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
-use sidelong_policy::cache::protocol::{CacheSettings, Message};
 use sidelong_policy::cache::store::Place;
 
-pub use memory::Map;
-use memory::Memory;
-pub use play::{Object, Part, Played, play};
-use wire::Outgoing;
+use crate::memory::{self, Map, Memory};
+use crate::wire::{self, Outgoing};
 
 /// The longest wait for a neighbour's memory or inbox, and for a link to it.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -420,11 +414,7 @@ fn names(node: NodeId) -> [String; 2] {
 #[cfg(any(test, fuzzing))]
 impl Node {
     /// The node `me` of three.
-    fn of_three(
-        directory: &std::path::Path,
-        protocol: sidelong_policy::cache::protocol::Protocol,
-        me: NodeId,
-    ) -> Node {
+    fn of_three(directory: &std::path::Path, protocol: crate::protocol::Protocol, me: NodeId) -> Node {
         let room = sidelong_policy::cache::store::Room::bytes(Node::ROOM_BYTES as u64);
         let settings = CacheSettings::new(protocol, room, room, 16);
         let host = Host::Shm(sidelong_fabric::shm::ShmHost::new(directory));
@@ -434,10 +424,7 @@ impl Node {
     }
 
     /// The node 0 of three, which has asked node 1 for object 1 in request 1, and node 2 for object 2 in request 2.
-    pub(crate) fn with_requests(
-        directory: &std::path::Path,
-        protocol: sidelong_policy::cache::protocol::Protocol,
-    ) -> Node {
+    pub(crate) fn with_requests(directory: &std::path::Path, protocol: crate::protocol::Protocol) -> Node {
         let mut node = Node::of_three(directory, protocol, 0);
         for number in [1, 2] {
             node.request(number, number.into(), number, &mut Vec::new());
@@ -469,7 +456,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use sidelong_policy::cache::protocol::Protocol;
+    use crate::protocol::Protocol;
 
     use super::*;
 

@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter::Sum;
 use std::ops::Sub;
 
-use super::lists::{Arena, List};
-use super::protocol::{CacheSettings, Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate};
-use super::store::{Eviction, Gone, Place, Room, Store};
+use crate::lists::{Arena, List};
+use crate::protocol::{CacheSettings, Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate};
+use sidelong_policy::cache::store::{Eviction, Gone, Place, Room, Store};
 
 /// Ledger: most notes for one reader.
 const NOTES_MAX: usize = 64;
