@@ -196,6 +196,8 @@ pub struct Axis {
     pub ticks: Vec<f64>,
     /// How values are labelled.
     pub label: fn(f64) -> String,
+    /// The labels of 1, 2, 3... on an axis of categories, in place of `label`.
+    pub names: Vec<String>,
 }
 
 impl Axis {
@@ -213,7 +215,7 @@ impl Axis {
         let step = step.unwrap_or(span);
         let first = (min / step).ceil();
         let ticks = (0..=8).map(|n| (first + f64::from(n)) * step).take_while(|tick| *tick <= max).collect();
-        Axis { title: title.into(), range: min..max, ticks, label: plain }
+        Axis { title: title.into(), range: min..max, ticks, label: plain, names: Vec::new() }
     }
 
     /// 1 B to 1 MB; positions are logarithms to base 2.
@@ -230,6 +232,7 @@ impl Axis {
             range: -0.5..20.5,
             ticks: (0..=10).map(|n| 2.0 * f64::from(n)).collect(),
             label,
+            names: Vec::new(),
         }
     }
 
@@ -241,7 +244,8 @@ impl Axis {
         let (first, last) =
             if min > max { (0.0, 1.0) } else { (min.floor(), max.ceil().max(min.floor() + 1.0)) };
         let ticks = (0..=(last - first) as u32).map(|n| first + f64::from(n)).collect();
-        Axis { title: title.into(), range: first..last, ticks, label: |power| plain(10f64.powf(power)) }
+        let label = |power| plain(10f64.powf(power));
+        Axis { title: title.into(), range: first..last, ticks, label, names: Vec::new() }
     }
 
     /// Powers of two from `first` to `last`; positions are logarithms to base 2.
@@ -253,6 +257,7 @@ impl Axis {
             range: first - 0.4..last + 0.4,
             ticks,
             label: |power| plain(power.exp2()),
+            names: Vec::new(),
         }
     }
 
@@ -260,7 +265,22 @@ impl Axis {
     pub fn counting(title: impl Into<String>, last: u32) -> Axis {
         let every = last.div_ceil(16).max(1) as usize;
         let ticks = (1..=last).step_by(every).map(f64::from).collect();
-        Axis { title: title.into(), range: 0.5..f64::from(last) + 0.5, ticks, label: plain }
+        Axis { title: title.into(), range: 0.5..f64::from(last) + 0.5, ticks, label: plain, names: Vec::new() }
+    }
+
+    /// Categories, with room at the ends.
+    pub fn categories(title: impl Into<String>, names: Vec<String>) -> Axis {
+        let ticks = (1..=names.len()).map(|at| at as f64).collect();
+        let range = 0.5..names.len().max(1) as f64 + 0.5;
+        Axis { title: title.into(), range, ticks, label: plain, names }
+    }
+
+    /// The label of a value.
+    fn label_of(&self, value: f64) -> String {
+        match self.names.is_empty() {
+            true => (self.label)(value),
+            false => Axis::counted(&self.names, value).cloned().unwrap_or_default(),
+        }
     }
 
     /// The one of `all` that stands at a value of [`Axis::counting`], for its label.
@@ -289,7 +309,7 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
-        (self.label)(*value)
+        self.label_of(*value)
     }
 }
 
@@ -370,7 +390,7 @@ fn draw_on(root: Root<'_>, title: &str, panels: &[Panel], legend: &[&[Entry<'_>]
 }
 
 fn draw_panel(root: &Root<'_>, area: &Root<'_>, panel: &Panel) -> Drawn {
-    let labels = |axis: &Axis| axis.ticks.iter().map(|tick| text_width(&(axis.label)(*tick), LABEL)).max();
+    let labels = |axis: &Axis| axis.ticks.iter().map(|tick| text_width(&axis.label_of(*tick), LABEL)).max();
     let y_width = labels(&panel.y).unwrap_or(0) + 44;
     let x_room = f64::from(area.dim_in_pixel().0) - f64::from(y_width + 32);
     let mut x = panel.x.clone();
@@ -674,6 +694,13 @@ mod tests {
         assert_eq!(labels, ["0.01", "0.1", "1", "10", "100", "1000"]);
         assert_eq!(Axis::powers_of_ten("", [2.0].into_iter()).range, 2.0..3.0);
         assert_eq!(Axis::powers_of_ten("", [].into_iter()).range, 0.0..1.0);
+    }
+
+    #[test]
+    fn categories_have_their_names() {
+        let axis = Axis::categories("", vec!["idle".to_owned(), "busy".to_owned()]);
+        assert_eq!((axis.range.clone(), &axis.ticks[..]), (0.5..2.5, &[1.0, 2.0][..]));
+        assert_eq!([1.0, 2.0, 3.0].map(|at| axis.label_of(at)), ["idle", "busy", ""]);
     }
 
     #[test]

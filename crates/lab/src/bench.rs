@@ -6,7 +6,8 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -15,18 +16,53 @@ use sidelong_config::ClusterFile;
 
 use crate::error::{Error, Result, file};
 use crate::experiment::Experiment;
+use crate::ports;
 use crate::process::{Process, quoted};
+use crate::samples::Samples;
 use crate::setup::{Demand, Ground, PORTS, Run};
 use crate::table::Table;
 use crate::up::{self, Files, Request, Summary};
 use crate::usage::Usage;
-use crate::{Progress, RunOptions, ports};
 
 /// A run may take this many times its ideal duration.
 const SLOWER_MAX: u32 = 5;
 /// A run gets this much time in addition, for starting and draining.
 const OVERHEAD_MAX: Duration = Duration::from_secs(60);
 
+/// How to run an experiment.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Results go to a directory in this one that has the experiment's ID. Both are made.
+    pub out: PathBuf,
+    /// Whether to make fewer and shorter runs: the same comparisons, coarser.
+    pub quick: bool,
+    /// How often to make all runs. None leaves it to the experiment: once, or some rounds.
+    pub repeat: Option<u32>,
+    /// Directory with real traces for C1, L1, K6 and K7. Without it, C1 and L1 use the built-in sample alone, and the others a generated trace.
+    pub traces: Option<PathBuf>,
+    /// The `sidelong` program: `std::env::current_exe()` if the caller is it.
+    pub program: PathBuf,
+    /// Reads what uses the machine: [`Usage::read`], except in tests.
+    pub usage: fn() -> Usage,
+    /// Raised (by a signal handler, for example) to stop the lab: it ends the current run and returns
+    /// [`Error::Interrupted`].
+    pub stop: Arc<AtomicBool>,
+}
+
+/// How far an experiment is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress<'a> {
+    /// Runs that are done.
+    pub done: usize,
+    /// Runs in all at most. A search may end early.
+    pub total: usize,
+    /// The run that starts now, by the name of its files. Empty when all are done.
+    pub run: &'a str,
+    /// Estimated time for the other runs, at their ideal speed.
+    pub remaining: Duration,
+}
+
+/// What an experiment is carried out with.
 pub(crate) struct Bench<'a> {
     pub(crate) experiment: &'static Experiment,
     pub(crate) options: &'a RunOptions,
@@ -45,9 +81,15 @@ pub(crate) struct Bench<'a> {
     /// The current run, and the usage when it began.
     running: (String, Usage),
     /// The largest share of the CPU time that others took during a run.
-    pub(crate) others_share: f64,
+    others_share: f64,
     /// The reasons why runs are spoilt, since [`Bench::take_spoilt`] was last called.
     spoilt: Vec<String>,
+    /// What a declared experiment has measured so far.
+    pub(crate) samples: Samples,
+    /// The rows.csv of a declared experiment.
+    rows: Option<Table>,
+    /// The reasons why each of its repetitions is spoilt.
+    spoilt_repetitions: Vec<Vec<String>>,
 }
 
 /// The outcome of a run.
@@ -93,7 +135,97 @@ impl<'a> Bench<'a> {
             running: (String::new(), Usage::default()),
             others_share: 0.0,
             spoilt: Vec::new(),
+            samples: Samples::new(&[], &[], &[]),
+            rows: None,
+            spoilt_repetitions: Vec::new(),
         })
+    }
+
+    /// Prepares for the samples of a declared experiment, of `repeat` repetitions unless the options say otherwise.
+    pub(crate) fn record(&mut self, samples: Samples, repeat: u32) -> Result<()> {
+        self.repetitions = self.options.repeat.unwrap_or(repeat).max(1);
+        let mut rows = self.table("rows.csv")?;
+        rows.write(samples.columns())?;
+        (self.samples, self.rows) = (samples, Some(rows));
+        Ok(())
+    }
+
+    /// Makes all repetitions. `round` makes one, whose runs have these ideal durations.
+    pub(crate) fn rounds(
+        &mut self,
+        plan: &[Duration],
+        mut round: impl FnMut(&mut Bench<'a>) -> Result<()>,
+    ) -> Result<()> {
+        (0..self.repetitions).for_each(|_| plan.iter().for_each(|time| self.expect_for(*time)));
+        for repetition in 1..=self.repetitions {
+            self.repetition = repetition;
+            self.samples.begin();
+            round(self)?;
+            let spoilt = self.take_spoilt();
+            self.spoilt_repetitions.push(spoilt);
+        }
+        Ok(())
+    }
+
+    /// The cases that the experiment has declared.
+    pub(crate) fn cases(&self) -> Vec<String> {
+        self.samples.cases(&self.samples.all()).into_iter().map(str::to_owned).collect()
+    }
+
+    /// Lets `all` take turns in this repetition. Their order alternates with the repetition: see [`order`].
+    pub(crate) fn in_turn<T: Clone>(
+        &mut self,
+        all: &[T],
+        mut turn: impl FnMut(&mut Bench<'a>, T) -> Result<()>,
+    ) -> Result<()> {
+        for one in order(all, self.repetition) {
+            self.go_on()?;
+            turn(self, one)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a run of `round-N`, in which `all` take turns.
+    pub(crate) fn round_of<T: Clone>(
+        &mut self,
+        all: &[T],
+        turn: impl FnMut(&mut Bench<'a>, T) -> Result<()>,
+    ) -> Result<()> {
+        self.begin(&format!("round-{}", self.repetition));
+        self.in_turn(all, turn)?;
+        self.end();
+        Ok(())
+    }
+
+    /// Records the figures of a case in this repetition, and writes its line of rows.csv.
+    pub(crate) fn sample(
+        &mut self,
+        case: &str,
+        values: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Result<()> {
+        self.samples.put(case, values);
+        let row = self.samples.row(case, self.samples.repetitions() - 1);
+        row.zip(self.rows.as_mut()).map_or(Ok(()), |(row, rows)| rows.write(row))
+    }
+
+    /// Records what was found of the machine or of what is measured, as a setting that the design has declared.
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<serde_json::Value>) {
+        *self.samples.settings.get_mut(name).expect("a setting is declared") = value.into();
+    }
+
+    /// All samples, and why each repetition is spoilt.
+    pub(crate) fn recorded(&mut self) -> (Samples, Vec<Vec<String>>) {
+        (self.samples.clone(), std::mem::take(&mut self.spoilt_repetitions))
+    }
+
+    /// The choice of two for quick runs and for runs in full.
+    pub(crate) fn either<T: Copy>(&self, [full, quick]: [T; 2]) -> T {
+        if self.options.quick { quick } else { full }
+    }
+
+    /// The largest share of the CPU time that others took during a run, in percent.
+    pub(crate) fn others_percent(&self) -> u32 {
+        (100.0 * self.others_share).ceil() as u32
     }
 
     /// Creates the real file that `demand` asks for, if any.
@@ -329,6 +461,18 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// The order in which some systems take their turns in a repetition, from 1: each second repetition in reverse, and the next two from
+/// another one on. So each is as often before another one as after it, and a drift of the machine favours none.
+pub(crate) fn order<T: Clone>(all: &[T], repetition: u32) -> Vec<T> {
+    let (pair, is_reverse) = ((repetition.max(1) - 1) / 2, repetition.is_multiple_of(2));
+    let mut order = all.to_vec();
+    order.rotate_left(pair as usize % all.len().max(1));
+    if is_reverse {
+        order.reverse();
+    }
+    order
+}
+
 /// The lock of a results directory, held until it is dropped.
 struct Lock(fs::File);
 
@@ -392,8 +536,17 @@ mod tests {
     }
 
     #[test]
+    fn each_is_as_often_before_another_one_as_after_it() {
+        let orders: Vec<String> = (1..=6).map(|round| order(&["a", "b", "c"], round).concat()).collect();
+        assert_eq!(orders, ["abc", "cba", "bca", "acb", "cab", "bac"]);
+        let orders: Vec<String> = (1..=4).map(|round| order(&["a", "b"], round).concat()).collect();
+        assert_eq!(orders, ["ab", "ba", "ba", "ab"]);
+        assert!(order::<u32>(&[], 1).is_empty());
+    }
+
+    #[test]
     fn clusters_are_named_after_their_results() {
-        let experiment = crate::experiment::find("R10").unwrap();
+        let experiment = crate::experiments::find("R10").unwrap();
         let name = |path: &str| cluster_name(experiment, Path::new(path));
         assert_eq!(name("/tmp/a"), name("/tmp/a"));
         assert_ne!(name("/tmp/a"), name("/tmp/b"));

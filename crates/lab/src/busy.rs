@@ -250,6 +250,7 @@ fn by_threads(ways: &[Way], rows: &[Found], measure: Measure) -> Panel {
             label: |place| {
                 if place < 0.5 { "0".to_owned() } else { format!("{}", 1u32 << (place as u32 - 1)) }
             },
+            names: Vec::new(),
         },
         lines,
     }

@@ -24,10 +24,10 @@ mod neighbour;
 mod servers;
 mod trace;
 
-pub(crate) use busy::run as busy;
-pub(crate) use commands::run as commands;
-pub(crate) use death::run as death;
-pub(crate) use held::run as held;
-pub(crate) use hot::run as hot;
-pub(crate) use neighbour::run as neighbour;
-pub(crate) use trace::run as trace;
+pub(crate) use busy::K4;
+pub(crate) use commands::K1;
+pub(crate) use death::K5;
+pub(crate) use held::K7;
+pub(crate) use hot::K3;
+pub(crate) use neighbour::K2;
+pub(crate) use trace::K6;

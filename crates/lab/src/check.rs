@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::series::{Series, number};
 use crate::statistics::Median;
 
 /// How a target, or a whole experiment, came out.
@@ -52,6 +53,9 @@ pub struct Check {
     pub interval: Option<(f64, f64)>,
     /// Whether the target is reached.
     pub verdict: Verdict,
+    /// The measured figures of the repetitions.
+    #[serde(skip)]
+    series: Series,
     #[serde(skip)]
     limit: Limit,
     /// The range that a measurement can show at all.
@@ -66,18 +70,20 @@ enum Limit {
 }
 
 impl Check {
-    /// A check that the figure is at least `target`. No figure here is below 0; [`Check::possible`] narrows the range.
-    pub(crate) fn at_least(what: impl Into<String>, target: f64, measured: Option<f64>) -> Check {
-        Check::new(what.into(), format!("at least {target}"), Limit::AtLeast(target), measured)
+    /// A check that the figure is at least `target`: the median of the repetitions in which it was possible. No figure here is below 0;
+    /// [`Check::possible`] narrows the range.
+    pub(crate) fn at_least(what: impl Into<String>, target: f64, measured: impl Into<Series>) -> Check {
+        Check::new(what.into(), format!("at least {target}"), Limit::AtLeast(target), measured.into())
     }
 
-    pub(crate) fn at_most(what: impl Into<String>, target: f64, measured: Option<f64>) -> Check {
-        Check::new(what.into(), format!("at most {target}"), Limit::AtMost(target), measured)
+    /// A check that the figure is at most `target`.
+    pub(crate) fn at_most(what: impl Into<String>, target: f64, measured: impl Into<Series>) -> Check {
+        Check::new(what.into(), format!("at most {target}"), Limit::AtMost(target), measured.into())
     }
 
-    fn new(what: String, target: String, limit: Limit, measured: Option<f64>) -> Check {
+    fn new(what: String, target: String, limit: Limit, series: Series) -> Check {
         let (verdict, possible) = (Verdict::NotMeasured, 0.0..=f64::INFINITY);
-        Check { what, target, measured, interval: None, verdict, limit, possible }.judged()
+        Check { what, target, measured: None, interval: None, verdict, series, limit, possible }.judged()
     }
 
     /// The same check under another name.
@@ -91,9 +97,13 @@ impl Check {
     }
 
     fn judged(mut self) -> Check {
+        let is_possible = |value: &f64| self.possible.contains(value);
+        let possible = Median::of(self.series.known().filter(is_possible).collect());
+        let median = possible.or_else(|| self.series.median());
+        (self.measured, self.interval) = (median.map(|m| m.median), median.and_then(|m| m.interval));
         self.verdict = match (self.measured, self.limit) {
             (None, _) => Verdict::NotMeasured,
-            (Some(value), _) if !self.possible.contains(&value) => Verdict::Invalid,
+            _ if possible.is_none() => Verdict::Invalid,
             (Some(value), Limit::AtLeast(least)) if value >= least => Verdict::Met,
             (Some(value), Limit::AtMost(most)) if value <= most => Verdict::Met,
             _ => Verdict::Missed,
@@ -109,7 +119,7 @@ impl Check {
 
     /// Whether the figure lies outside what a measurement can show.
     pub(crate) fn is_impossible(&self) -> bool {
-        self.measured.is_some_and(|value| !self.possible.contains(&value))
+        self.measured.is_some() && !self.series.known().any(|value| self.possible.contains(&value))
     }
 
     /// The verdict as one word.
@@ -119,32 +129,28 @@ impl Check {
 
     /// The measured figure as a table shows it.
     pub fn figure(&self, digits: usize) -> String {
-        let number = |value| crate::story::number(Some(value), digits);
-        match (self.measured, self.interval) {
-            (None, _) => crate::story::number(None, digits),
-            (Some(value), None) => number(value),
-            (Some(value), Some((low, high))) => {
-                format!("{} [{}, {}]", number(value), number(low), number(high))
-            }
-        }
+        let measured = number(self.measured, digits);
+        let bracket = |(low, high)| format!(" [{}, {}]", number(Some(low), digits), number(Some(high), digits));
+        measured + &self.interval.map_or(String::new(), bracket)
     }
 }
 
-/// Merges the checks of several repetitions. Each figure becomes the median of the repetitions in which it was possible.
+/// The checks of several repetitions as one, over all of them.
 pub(crate) fn merge(repetitions: Vec<Vec<Check>>) -> Vec<Check> {
     let Some(first) = repetitions.first() else { return Vec::new() };
     let merged = |(at, check): (usize, &Check)| {
-        let all = || repetitions.iter().filter_map(|checks| checks.get(at));
-        let mut valid = all().filter(|check| check.verdict != Verdict::Invalid);
-        let median = |checks: &mut dyn Iterator<Item = &Check>| {
-            let Median { median, interval, .. } =
-                Median::of(checks.filter_map(|check| check.measured).collect())?;
-            Some(Check { measured: Some(median), interval, ..check.clone() }.judged())
-        };
-        let of_impossible = || median(&mut all()).map(Check::invalid);
-        median(&mut valid).or_else(of_impossible).unwrap_or_else(|| check.clone())
+        let all = repetitions.iter().filter_map(|checks| checks.get(at));
+        let series = Series(all.flat_map(|check| check.series.0.iter().copied()).collect());
+        Check { series, ..check.clone() }.judged()
     };
     first.iter().enumerate().map(merged).collect()
+}
+
+/// The outcome of an experiment.
+pub(crate) struct Conclusion {
+    pub(crate) checks: Vec<Check>,
+    pub(crate) verdict: Verdict,
+    pub(crate) invalid: Vec<String>,
 }
 
 #[cfg(test)]

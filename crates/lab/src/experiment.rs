@@ -1,18 +1,16 @@
-//! The list of experiments.
+//! An experiment: what it is called, where it was published, and how it is carried out.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::bench::Bench;
-use crate::error::{Error, Result};
-use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
-use crate::setup::Layout::{Four, Three};
-use crate::study::Conclusion;
-use crate::{
-    admission, agent, beside, busy, cache, day, fronts, latency, monitoring, overhead, overload, perftest,
-    rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
-};
+use crate::check::Conclusion;
+use crate::design::Design;
+use crate::error::Result;
+
+/// What stands in place of a figure for an experiment that was not published elsewhere.
+pub(crate) const OWN: &str = "Sidelong's own";
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
 #[derive(Serialize)]
@@ -24,285 +22,47 @@ pub struct Experiment {
     /// What it measures.
     pub title: &'static str,
     #[serde(skip)]
-    pub(crate) run: fn(&mut Bench<'_>) -> Result<Conclusion>,
+    pub(crate) method: Method,
+}
+
+/// How an experiment is carried out.
+pub(crate) enum Method {
+    /// By its declaration.
+    Design(Design),
+    /// By a `study::Study`.
+    Study(fn(&mut Bench<'_>) -> Result<Conclusion>),
+}
+
+impl Experiment {
+    /// A declared experiment.
+    pub(crate) const fn new(
+        id: &'static str,
+        figure: &'static str,
+        title: &'static str,
+        design: Design,
+    ) -> Experiment {
+        Experiment { id, figure, title, method: Method::Design(design) }
+    }
+
+    pub(crate) const fn of_study(
+        id: &'static str,
+        figure: &'static str,
+        title: &'static str,
+        run: fn(&mut Bench<'_>) -> Result<Conclusion>,
+    ) -> Experiment {
+        Experiment { id, figure, title, method: Method::Study(run) }
+    }
+
+    pub(crate) fn carry_out(&self, bench: &mut Bench<'_>) -> Result<Conclusion> {
+        match &self.method {
+            Method::Design(design) => design.carry_out(bench),
+            Method::Study(run) => run(bench),
+        }
+    }
 }
 
 impl fmt::Debug for Experiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id)
-    }
-}
-
-const OWN: &str = "Sidelong's own";
-const KB: u64 = 1024;
-
-const fn study(
-    id: &'static str,
-    figure: &'static str,
-    title: &'static str,
-    run: fn(&mut Bench<'_>) -> Result<Conclusion>,
-) -> Experiment {
-    Experiment { id, figure, title, run }
-}
-
-static EXPERIMENTS: [Experiment; 61] = [
-    study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
-        sizes::run(bench, sizes::READ)
-    }),
-    study("R6", "Balaji et al. 2004, Figure 6", "send and receive, by message size", |bench| {
-        sizes::run(bench, sizes::SEND)
-    }),
-    study("R7", "Balaji et al. 2004, Figure 7", "write, by message size", |bench| {
-        sizes::run(bench, sizes::WRITE)
-    }),
-    study("R8", "Balaji et al. 2004, Figure 8", "write with immediate data, by message size", |bench| {
-        sizes::run(bench, sizes::WRITE_IMM)
-    }),
-    study("R9", "Balaji et al. 2004, Figure 9", "read from a busy target", |bench| {
-        busy::run(bench, busy::Of::R9)
-    }),
-    study("R10", "Balaji et al. 2004, Figure 10", "throughput by burst length, one file of 1 KB", |bench| {
-        throughput::run(bench, SingleFile(KB))
-    }),
-    study("R11", "Balaji et al. 2004, Figure 11", "throughput by burst length, one file of 4 KB", |bench| {
-        throughput::run(bench, SingleFile(4 * KB))
-    }),
-    study("R12", "Balaji et al. 2004, Figure 12", "throughput by burst length, one file of 16 KB", |bench| {
-        throughput::run(bench, SingleFile(16 * KB))
-    }),
-    study("R13", "Balaji et al. 2004, Figure 13", "throughput by burst length, Zipf", |bench| {
-        throughput::run(bench, Zipf)
-    }),
-    study("R14", "Balaji et al. 2004, Figure 14", "throughput by burst length, WorldCup98", |bench| {
-        throughput::run(bench, WorldCup)
-    }),
-    study("R15", "Balaji et al. 2004, Figure 15", "nodes in use, 3 sites, one file of 1 KB", |bench| {
-        utilisation::run(bench, SingleFile(KB), Three)
-    }),
-    study("R16", "Balaji et al. 2004, Figure 16", "nodes in use, 4 sites, one file of 1 KB", |bench| {
-        utilisation::run(bench, SingleFile(KB), Four)
-    }),
-    study("R17", "Balaji et al. 2004, Figure 17", "nodes in use, 3 sites, one file of 4 KB", |bench| {
-        utilisation::run(bench, SingleFile(4 * KB), Three)
-    }),
-    study("R18", "Balaji et al. 2004, Figure 18", "nodes in use, 4 sites, one file of 4 KB", |bench| {
-        utilisation::run(bench, SingleFile(4 * KB), Four)
-    }),
-    study("R19", "Balaji et al. 2004, Figure 19", "nodes in use, 3 sites, one file of 16 KB", |bench| {
-        utilisation::run(bench, SingleFile(16 * KB), Three)
-    }),
-    study("R20", "Balaji et al. 2004, Figure 20", "nodes in use, 4 sites, one file of 16 KB", |bench| {
-        utilisation::run(bench, SingleFile(16 * KB), Four)
-    }),
-    study("R21", "Balaji et al. 2004, Figure 21", "nodes in use, 3 sites, Zipf", |bench| {
-        utilisation::run(bench, Zipf, Three)
-    }),
-    study("R22", "Balaji et al. 2004, Figure 22", "nodes in use, 4 sites, Zipf", |bench| {
-        utilisation::run(bench, Zipf, Four)
-    }),
-    study("R23", "Balaji et al. 2004, Figure 23", "nodes in use, 3 sites, WorldCup98", |bench| {
-        utilisation::run(bench, WorldCup, Three)
-    }),
-    study("R24", "Balaji et al. 2004, Figure 24", "nodes in use, 4 sites, WorldCup98", |bench| {
-        utilisation::run(bench, WorldCup, Four)
-    }),
-    study(
-        "A1",
-        "Lai et al. 2008, micro-benchmarks",
-        "read by message size, and from a busy target",
-        |bench| busy::run(bench, busy::Of::A1),
-    ),
-    study(
-        "A2",
-        "Lai et al. 2008, single file trace",
-        "response time by clients: no, TCP and one-sided admission control",
-        admission::by_clients,
-    ),
-    study(
-        "A3",
-        "Lai et al. 2008, instant performance",
-        "response time over time: no, TCP and one-sided admission control",
-        admission::responses,
-    ),
-    study(
-        "A4",
-        "Lai et al. 2008, instant performance",
-        "rejections over time: no, TCP and one-sided admission control",
-        admission::drops,
-    ),
-    study(
-        "A5",
-        "Lai et al. 2008, QoS analysis",
-        "answers later than promised: no, TCP and one-sided admission control",
-        admission::qos,
-    ),
-    study(
-        "A6",
-        "Lai et al. 2008, WorldCup and Zipf trace",
-        "response time of WorldCup98 and Zipf: no, TCP and one-sided admission control",
-        admission::by_workload,
-    ),
-    study(
-        "A7",
-        OWN,
-        "half to ten times the capacity: no, one-sided, and Sidelong's admission control",
-        overload::alone,
-    ),
-    study(
-        "A8",
-        OWN,
-        "half to ten times the capacity: Sidelong beside Envoy, HAProxy and httpd",
-        overload::beside,
-    ),
-    study(
-        "C1",
-        "Gu and Wang 2004, Figure 1",
-        "response time by trace and update protocol, 64 nodes",
-        |bench| rams::run(bench, rams::Of::Traces),
-    ),
-    study("C2", "Gu and Wang 2004, Figure 2", "response time by cluster size", |bench| {
-        rams::run(bench, rams::Of::Response)
-    }),
-    study("C3", "Gu and Wang 2004, Figure 3", "throughput by cluster size", |bench| {
-        rams::run(bench, rams::Of::Throughput)
-    }),
-    study("C4", "Gu and Wang 2004, Figure 4", "one-sided reads that fail, by cluster size", |bench| {
-        rams::run(bench, rams::Of::Failures)
-    }),
-    study(
-        "MT1",
-        "Vaidyanathan et al. 2006, Table 1",
-        "mean and longest response of the auction's interactions, by other work on the nodes",
-        monitoring::interactions,
-    ),
-    study(
-        "M3",
-        "Vaidyanathan et al. 2006, Figure 3",
-        "time to read a node's load, by busy threads",
-        monitoring::latency,
-    ),
-    study(
-        "M4",
-        "Vaidyanathan et al. 2006, Figure 4",
-        "slowdown of an application by monitoring, by granularity",
-        monitoring::slowdown,
-    ),
-    study(
-        "M5",
-        "Vaidyanathan et al. 2006, Figure 5",
-        "threads and CPU load against the truth",
-        monitoring::accuracy,
-    ),
-    study(
-        "M6",
-        "Vaidyanathan et al. 2006, Figure 6",
-        "pending interrupts seen, by CPU",
-        monitoring::interrupts,
-    ),
-    study(
-        "M7",
-        "Vaidyanathan et al. 2006, Figure 7",
-        "throughput of the auction and of files beside it by Zipf's exponent",
-        monitoring::zipf,
-    ),
-    study(
-        "M8",
-        "Vaidyanathan et al. 2006, Figure 8",
-        "longest responses of the auction while Ganglia is told of the load, by granularity",
-        monitoring::ganglia,
-    ),
-    study(
-        "M9",
-        "Vaidyanathan et al. 2006, Figure 9",
-        "throughput of two co-hosted sites by monitoring granularity",
-        monitoring::granularity,
-    ),
-    study(
-        "MZ",
-        "Vaidyanathan et al. 2006, Figure 7",
-        "throughput of two co-hosted sites by Zipf's exponent",
-        monitoring::alpha,
-    ),
-    study("S1", OWN, "throughput by burst length, simulated beside live", beside::run),
-    study("S2", OWN, "reconfiguration from 8 to 10,000 simulated nodes while balancers die", scale::run),
-    study(
-        "L1",
-        OWN,
-        "the cooperative cache of C1 to C4 live, beside simulated and published",
-        rams::live::run,
-    ),
-    study("perftest", OWN, "operations over RDMA beside perftest's", perftest::run),
-    study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
-    study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
-    study("DA", OWN, "a day of WorldCup98 in two minutes: rigid, reconfigured, over-provisioned", day::run),
-    study(
-        "QA",
-        OWN,
-        "whole sessions of the auction at twice the load: Sidelong, HAProxy, Envoy",
-        sessions::run,
-    ),
-    study("move-latency", OWN, "load step to first request on a moved node", latency::run),
-    study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
-    study(
-        "gunicorn",
-        OWN,
-        "goodput by load on gunicorns whose workers the file does not give",
-        overload::on_gunicorn,
-    ),
-    study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
-    study("K1", OWN, "gets and sets of the cache, beside memcached", cache::commands),
-    study("K2", OWN, "an item in the memory of another cache, beside one's own", cache::neighbour),
-    study("K3", OWN, "a key that everybody asks for, through another cache than its home", cache::hot),
-    study("K4", OWN, "an item in the memory of a cache whose CPU is busy, or that is stopped", cache::busy),
-    study("K5", OWN, "a cache of three is killed and comes back", cache::death),
-    study("K6", OWN, "misses of eight caches that are one, beside one", cache::trace),
-    study("K7", OWN, "items that have room in a cache and in memcached", cache::held),
-    study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
-];
-
-/// All experiments: the published ones by number, then Sidelong's own.
-pub fn experiments() -> &'static [Experiment] {
-    &EXPERIMENTS
-}
-
-pub(crate) fn find(id: &str) -> Result<&'static Experiment> {
-    EXPERIMENTS.iter().find(|experiment| experiment.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
-        let known: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.id).collect();
-        Error::Unknown { id: id.chars().take(32).collect(), known: known.join(", ") }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_is_found_by_its_id() {
-        for experiment in experiments() {
-            let Experiment { id, figure, .. } = experiment;
-            assert_eq!(find(&id.to_lowercase()).unwrap().id, *id);
-            match id.split_at(1) {
-                ("R", number) => assert_eq!(*figure, format!("Balaji et al. 2004, Figure {number}")),
-                ("M", "T1") => assert_eq!(*figure, "Vaidyanathan et al. 2006, Table 1"),
-                ("M", _) => assert!(figure.starts_with("Vaidyanathan et al. 2006, Figure ")),
-                ("C", number) => assert_eq!(*figure, format!("Gu and Wang 2004, Figure {number}")),
-                ("A", number) if number < "7" => assert!(figure.starts_with("Lai et al. 2008, ")),
-                _ => assert_eq!(*figure, OWN),
-            }
-        }
-    }
-
-    #[test]
-    fn an_unknown_one_lists_the_known() {
-        let error = find("R4").unwrap_err().to_string();
-        assert!(
-            error.starts_with("no experiment \"R4\"; there are R5, R6,")
-                && error.ends_with(
-                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
-                     edge-overhead, \
-                     DA, QA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent"
-                ),
-            "{error}"
-        );
     }
 }

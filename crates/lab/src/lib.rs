@@ -1,9 +1,9 @@
 //! Experiments, run by driving the program itself: the published ones again, and Sidelong's own.
 //!
-//! Each experiment is a `study::Study`: it names its runs, its rows, what is possible, its targets, its figure and its
-//! report. The frame in `study` does the rest. Most studies write a cluster file and start `sidelong up` with it as a child
-//! process, so that a person can repeat any single run from that file. Others start `sidelong perf` or `sidelong sim`, or
-//! single parts, and put the load on them. Results land in `OUT/ID/`:
+//! An experiment declares what varies, what is measured, its targets, its figure and its report: a `design::Design`, with a template in
+//! Markdown beside it. Others are a `study::Study`, in which each of these is a function. Most experiments write a cluster file and start
+//! `sidelong up` with it as a child process, so that a person can repeat any single run from that file. Others start `sidelong perf` or
+//! `sidelong sim`, or single parts, and put the load on them. Results land in `OUT/ID/`:
 //!
 //! | file | content |
 //! |---|---|
@@ -25,16 +25,21 @@ mod bench;
 mod beside;
 mod busy;
 mod cache;
+mod chart;
 mod check;
 mod cpus;
 mod day;
+mod design;
 mod drawing;
 mod error;
 mod experiment;
+mod experiments;
 mod fronts;
 mod groups;
 mod latency;
 mod machine;
+mod markdown;
+mod measure;
 mod monitoring;
 mod nginx;
 mod overhead;
@@ -45,10 +50,14 @@ mod perf;
 mod perftest;
 mod ports;
 mod process;
+mod publish;
 mod rams;
+mod record;
 mod report;
 pub mod results;
+mod samples;
 mod scale;
+mod series;
 mod server;
 mod servers;
 mod sessions;
@@ -59,6 +68,7 @@ mod speed;
 mod story;
 mod study;
 mod table;
+mod template;
 mod throughput;
 mod turn;
 mod up;
@@ -66,49 +76,15 @@ mod usage;
 mod utilisation;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use sidelong_figure::{self as figure, statistics};
 
+pub use bench::{Progress, RunOptions};
 pub use check::{Check, Verdict};
 pub use error::{Error, Result};
-pub use experiment::{Experiment, experiments};
+pub use experiment::Experiment;
+pub use experiments::experiments;
 pub use usage::Usage;
-
-/// How to run an experiment.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// Results go to a directory in this one that has the experiment's ID. Both are made.
-    pub out: PathBuf,
-    /// Whether to make fewer and shorter runs: the same comparisons, coarser.
-    pub quick: bool,
-    /// How often to make all runs. None leaves it to the experiment: once, or some rounds.
-    pub repeat: Option<u32>,
-    /// Directory with real traces for C1, L1, K6 and K7. Without it, C1 and L1 use the built-in sample alone, and the others a generated trace.
-    pub traces: Option<PathBuf>,
-    /// The `sidelong` program: `std::env::current_exe()` if the caller is it.
-    pub program: PathBuf,
-    /// Reads what uses the machine: [`Usage::read`], except in tests.
-    pub usage: fn() -> Usage,
-    /// Raised (by a signal handler, for example) to stop the lab: it ends the current run and returns
-    /// [`Error::Interrupted`].
-    pub stop: Arc<AtomicBool>,
-}
-
-/// How far an experiment is.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Progress<'a> {
-    /// Runs that are done.
-    pub done: usize,
-    /// Runs in all at most. A search may end early.
-    pub total: usize,
-    /// The run that starts now, by the name of its files. Empty when all are done.
-    pub run: &'a str,
-    /// Estimated time for the other runs, at their ideal speed.
-    pub remaining: Duration,
-}
 
 /// The outcome of an experiment.
 #[derive(Clone, Debug)]
@@ -132,8 +108,8 @@ pub struct Report {
 /// If the ID is unknown, the directory cannot be written, or a run fails. The error of a failed run has what the run said
 /// and the command that repeats it; rows of earlier runs are kept. A missed target is no error.
 pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
-    let experiment = experiment::find(id)?;
+    let experiment = experiments::find(id)?;
     let mut bench = bench::Bench::open(experiment, options, progress)?;
-    let study::Conclusion { checks, verdict, invalid } = (experiment.run)(&mut bench)?;
+    let check::Conclusion { checks, verdict, invalid } = experiment.carry_out(&mut bench)?;
     Ok(Report { experiment, directory: bench.into_directory(), checks, verdict, invalid })
 }

@@ -458,6 +458,7 @@ fn draw(plan: &Plan, rows: &[Row], systems: &[System]) -> Drawing {
         range: loads.first().unwrap_or(&0.5).log10() - 0.06..loads.last().unwrap_or(&10.0).log10() + 0.06,
         ticks: loads.iter().map(|load| load.log10()).collect(),
         label: |power| number_of(10f64.powf(power)),
+        names: Vec::new(),
     };
     let line = |system: System, of: &dyn Fn(&Row) -> Option<f64>| {
         let point = |(part, _): &(Part, _)| {

@@ -254,6 +254,7 @@ fn draw(rows: &[Row]) -> Drawing {
                 range: 0.7..4.2,
                 ticks: vec![1.0, 2.0, 3.0, 4.0],
                 label: |log10| format!("{:.0}", 10f64.powf(log10)),
+                names: Vec::new(),
             },
             y: Axis::from_zero(title, most),
             lines: PROTOCOLS.iter().map(line).collect(),

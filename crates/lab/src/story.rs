@@ -1,13 +1,10 @@
 //! `report.md` as a study writes it for one repetition, and how several become one, with medians in place of figures.
 
-use crate::check::{Check, Verdict};
-use crate::page::Table;
+use crate::check::Check;
+use crate::markdown::{HEADING, table, targets};
+pub(crate) use crate::series::number;
+use crate::series::MISSING;
 use crate::statistics::Median;
-
-/// What a heading begins with, in Markdown.
-const HEADING: &str = "## ";
-/// The heading of the checks.
-const TARGETS: &str = "Targets";
 
 /// A report of one repetition, as it is written.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -80,28 +77,6 @@ impl Story {
             |parts: &[Part]| parts.iter().map(|part| format!("\n{}\n", part.markdown(checks))).collect();
         (text(&self.parts), text(&self.how))
     }
-
-    /// Its tables, each with the heading that it stands under.
-    pub(crate) fn tables(&self, checks: &[Check]) -> Vec<Table> {
-        let mut title = "";
-        let mut tables = Vec::new();
-        for part in &self.parts {
-            let (heading, columns, rows) = match part {
-                Part::Text(text) => {
-                    title = text.strip_prefix(HEADING).unwrap_or(title);
-                    continue;
-                }
-                Part::List(_) => continue,
-                Part::Table { columns, rows } => (title, columns.clone(), rows.clone()),
-                Part::Checks => {
-                    let (columns, rows) = target_table(checks);
-                    (TARGETS, columns, rows)
-                }
-            };
-            tables.push(Table { title: heading.to_owned(), columns, rows });
-        }
-        tables
-    }
 }
 
 impl Part {
@@ -113,45 +88,6 @@ impl Part {
             Part::Checks => targets(checks),
         }
     }
-}
-
-/// A table in Markdown, without the end of its last line.
-pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let mut table = format!("{}{}|\n", line(columns), "|---".repeat(columns.len()));
-    table.extend(rows.iter().map(|cells| line(cells)));
-    table.trim_end().to_owned()
-}
-
-/// The targets, and whether they are met.
-fn targets(checks: &[Check]) -> String {
-    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
-    let [missed, invalid, left_out] = [Verdict::Missed, Verdict::Invalid, Verdict::NotMeasured].map(count);
-    let some = |count: usize, what: &str| match count {
-        0 => String::new(),
-        1 => format!(" One {what}."),
-        _ => format!(" {count} {}.", what.replacen("is ", "are ", 1).replacen("was ", "were ", 1)),
-    };
-    let head = match left_out == checks.len() {
-        true => "Nothing that would tell was measured.".to_owned(),
-        false if missed + invalid == 0 => "All that were measured are met.".to_owned(),
-        false => format!("{}{}", some(missed, "is MISSED"), some(invalid, "is INVALID")),
-    };
-    let left_out = if (1..checks.len()).contains(&left_out) {
-        some(left_out, "was not measured")
-    } else {
-        String::new()
-    };
-    let (columns, rows) = target_table(checks);
-    format!("{HEADING}{TARGETS}\n\n{}\n\n{}", format!("{head}{left_out}").trim(), table(&columns, &rows))
-}
-
-/// The columns and rows of the targets.
-fn target_table(checks: &[Check]) -> (Vec<String>, Vec<Vec<String>>) {
-    let row = |check: &Check| {
-        vec![check.what.clone(), check.target.clone(), check.figure(2), check.verdict().to_owned()]
-    };
-    (["what", "target", "measured", ""].map(str::to_owned).into(), checks.iter().map(row).collect())
 }
 
 /// Merges the stories of the repetitions. Figures that differ become their median, in a table with its interval.
@@ -283,17 +219,6 @@ fn figures(text: &str) -> (Vec<String>, Vec<String>) {
     (words, figures)
 }
 
-const MISSING: &str = "–";
-
-/// A number of a report with `digits` decimals, or a dash.
-pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
-    match value {
-        None => MISSING.to_owned(),
-        Some(value) if value.is_infinite() => "∞".to_owned(),
-        Some(value) => format!("{value:.digits$}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,15 +260,5 @@ mod tests {
     fn what_is_invalid_neither_holds_nor_not() {
         assert_eq!(Story::new(false).holds(Some(true)), "**it holds**");
         assert_eq!(Story::new(true).holds(Some(true)), "**invalid**");
-    }
-
-    #[test]
-    fn targets_are_counted() {
-        let checks = [2.0, 1.0, 9.0].map(|value| Check::at_least("x", 1.5, Some(value)).possible(0.0..=4.0));
-        let text = targets(&checks);
-        assert!(text.contains("\n\nOne is MISSED. One is INVALID.\n\n"), "{text}");
-        assert!(text.contains("| x | at least 1.5 | 9.00 | INVALID |"), "{text}");
-        assert!(targets(&checks[..1]).contains("All that were measured are met."));
-        assert!(targets(&[Check::at_least("x", 1.0, None)]).contains("Nothing that would tell"));
     }
 }

@@ -7,20 +7,18 @@
 //! A repetition is **invalid** if a figure of one of its runs is impossible, or if other work took the machine during one.
 //! It is not judged. If no repetition is valid, everything that was measured is shown and marked as invalid.
 
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::bench::Bench;
-use crate::check::{self, Check, Verdict};
+pub(crate) use crate::check::Conclusion;
+use crate::check::{self, Check};
 use crate::drawing::{self, Drawing};
 use crate::error::{Error, Result};
-use crate::experiment::Experiment;
-use crate::machine::Machine;
-use crate::page::Record;
-use crate::statistics::REPETITIONS_MIN;
+use crate::markdown;
+use crate::publish::{self, Findings};
 use crate::story::{self, Story};
 use crate::table::Table;
 
@@ -122,13 +120,6 @@ impl<S: Study> Rows<S> {
     }
 }
 
-/// The outcome of a study.
-pub(crate) struct Conclusion {
-    pub(crate) checks: Vec<Check>,
-    pub(crate) verdict: Verdict,
-    pub(crate) invalid: Vec<String>,
-}
-
 /// All runs, made once.
 struct Repetition<R> {
     rows: Vec<R>,
@@ -136,28 +127,7 @@ struct Repetition<R> {
     invalid: Vec<String>,
 }
 
-/// `result.json`.
-#[derive(Serialize)]
-struct Outcome<'a, R, S> {
-    experiment: &'a Experiment,
-    quick: bool,
-    repeat: u32,
-    invalid: &'a [String],
-    #[serde(flatten)]
-    record: &'a Record,
-    versions: Versions,
-    settings: &'a S,
-    /// Wall-clock time of the whole experiment.
-    seconds: f64,
-    rows: Vec<Told<'a, R>>,
-    checks: &'a [Check],
-}
-
-#[derive(Serialize)]
-struct Versions {
-    sidelong: &'static str,
-}
-
+/// A row of `result.json`.
 #[derive(Serialize)]
 struct Told<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,52 +162,26 @@ pub(crate) fn run<S: Study>(bench: &mut Bench<'_>, mut study: S) -> Result<Concl
 fn conclude<S: Study>(bench: &Bench<'_>, study: &S, all: &[Repetition<S::Row>]) -> Result<Conclusion> {
     let Judged { repetitions, checks, invalid } = judge(study, all);
     let is_invalid = repetitions.iter().any(|repetition| !repetition.invalid.is_empty());
-    let verdict = Verdict::of(&checks);
-
-    let Experiment { id, title, figure, .. } = bench.experiment;
     let drawings = repetitions.iter().map(|repetition| study.draw(&repetition.rows)).collect();
-    let invalid_mark = if is_invalid { "INVALID, " } else { "" };
-    let svg = drawing::draw(&format!("{invalid_mark}{id} ({figure}): {title}"), drawings)?;
-    bench.write("figure.svg", &svg)?;
-
+    let svg = drawing::draw(&publish::title(bench, is_invalid), drawings)?;
     let stories = repetitions.iter().map(|repetition| {
         let mut story = Story::new(is_invalid);
         study.tell(&repetition.rows, &mut story);
         story
     });
-    let story = story::merge(stories.collect());
-    let record = Record {
-        command: bench.command_shown(),
-        date: today(),
-        verdict,
-        machine: Machine::here(),
-        others_percent: (100.0 * bench.others_share).ceil() as u32,
-        tables: story.tables(&checks),
-    };
+    let (told, how) = story::merge(stories.collect()).markdown(&checks);
+    let tables = markdown::tables(&told);
+    let text = format!("{told}\n## How it was measured\n\n{}\n{how}", publish::machine(bench));
     let several = all.len() > 1;
-    let outcome = Outcome {
-        experiment: bench.experiment,
-        quick: bench.options.quick,
-        repeat: bench.repetitions,
-        invalid: &invalid,
-        record: &record,
-        versions: Versions { sidelong: env!("CARGO_PKG_VERSION") },
-        settings: study,
-        seconds: bench.elapsed().as_secs_f64(),
-        rows: (1..)
-            .zip(all)
-            .flat_map(|(number, of)| {
-                of.rows.iter().map(move |row| Told { repetition: several.then_some(number), row })
-            })
-            .collect(),
-        checks: &checks,
+    let told = |(number, of)| {
+        let of: &Repetition<S::Row> = of;
+        of.rows.iter().map(move |row| Told { repetition: several.then_some(number), row })
     };
-    let json = serde_json::to_string_pretty(&outcome)
-        .map_err(|error| Error::Output { path: "result.json".into(), found: error.to_string() })?;
-    bench.write("result.json", &json)?;
-
-    bench.write("report.md", &report(bench, &story, &checks, &invalid, &record))?;
-    Ok(Conclusion { checks, verdict, invalid })
+    let rows = (1..).zip(all).flat_map(told);
+    let failed = |error: serde_json::Error| Error::Output { path: "result.json".into(), found: error.to_string() };
+    let rows = rows.map(serde_json::to_value).collect::<serde_json::Result<_>>().map_err(failed)?;
+    let settings = serde_json::to_value(study).map_err(failed)?;
+    publish::publish(bench, Findings { checks, invalid, svg, text, tables, settings, rows })
 }
 
 /// The judged repetitions and their checks.
@@ -266,61 +210,6 @@ fn judge<'a, S: Study>(study: &S, all: &'a [Repetition<S::Row>]) -> Judged<'a, S
     let impossible = checks.iter().filter(|check| check.is_impossible());
     invalid.extend(impossible.map(|check| format!("{}: {} is not possible", check.what, check.figure(2))));
     Judged { repetitions, checks, invalid }
-}
-
-fn report(bench: &Bench<'_>, story: &Story, checks: &[Check], invalid: &[String], record: &Record) -> String {
-    let Experiment { id, title, figure, .. } = bench.experiment;
-    let mut text = format!("# {id}: {title} ({figure})\n");
-    if bench.options.quick {
-        text.push_str("\nA quick run: fewer runs, and shorter ones. What it left out is marked.\n");
-    }
-    if !invalid.is_empty() {
-        text.push_str(
-            "\n## What is invalid\n\nThese figures say nothing about Sidelong, and are not judged:\n\n",
-        );
-        invalid.iter().for_each(|why| _ = writeln!(text, "- {why}"));
-    }
-    let _ = writeln!(text, "\n![{id}](figure.svg)");
-    let (told, how) = story.markdown(checks);
-    text.push_str(&told);
-    let sidelong = env!("CARGO_PKG_VERSION");
-    let Record { date, machine, others_percent, .. } = record;
-    let machine = machine.describe();
-    let _ = writeln!(
-        text,
-        "\n## How it was measured\n\nOn {date}, on {machine}; Sidelong {sidelong}. Other work took at most {others_percent} % of \
-         its CPU time during a run."
-    );
-    text.push_str(&how);
-    text.push_str(&repeated(bench.repetitions));
-    let _ = writeln!(
-        text,
-        "\nThe whole took {:.0} s. What each run was told is in `configs/`, and what it printed in `runs/`; the first lines \
-         of a file for `up` name the command that repeats its run.\n\n```\n{}\n```",
-        bench.elapsed().as_secs_f64(),
-        bench.command()
-    );
-    text
-}
-
-/// The day in UTC, as 2026-11-23.
-fn today() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string().chars().take(10).collect()
-}
-
-/// Describes how the figures of several repetitions were merged.
-fn repeated(count: u32) -> String {
-    match count {
-        1 => String::new(),
-        2.. if (count as usize) < REPETITIONS_MIN => format!(
-            "\nAll runs were made {count} times. Figures are medians. In parentheses stand the least and the greatest of the \
-             {count}: fewer than {REPETITIONS_MIN} repetitions give a median no interval of 95 %, and no error bars.\n"
-        ),
-        _ => format!(
-            "\nAll runs were made {count} times. Figures are medians. In brackets, and as error bars, stands the interval in \
-             which the true median lies with 95 % confidence, by order statistics, which assume no distribution.\n"
-        ),
-    }
 }
 
 #[cfg(test)]
@@ -394,12 +283,5 @@ mod tests {
         let (verdict, measured, why) = judged(&[spoilt(), repetition([1000.0, 2000.0], &[])]);
         assert_eq!((verdict, measured), ("met", Some(2.0)), "the other is judged");
         assert_eq!(why, ["repetition 1, run a: other processes took 40 %"]);
-    }
-
-    #[test]
-    fn the_method_is_told() {
-        assert_eq!(repeated(1), "");
-        assert!(repeated(3).contains("the least and the greatest of the 3"));
-        assert!(repeated(9).contains("by order statistics"));
     }
 }

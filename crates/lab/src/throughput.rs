@@ -262,6 +262,7 @@ fn panel(layout: Layout, part: &str, results: &Results) -> Panel {
             range: first - 0.3..last + 0.3,
             ticks: (first as u32..=last as u32).map(f64::from).collect(),
             label: |log2| format!("{:.0}", log2.exp2()),
+            names: Vec::new(),
         },
         y: Axis::from_zero("requests/s", max),
         lines: [&ideal[..], &measured[..]].concat(),

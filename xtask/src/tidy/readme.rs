@@ -6,7 +6,7 @@ use crate::repo::Repo;
 const README: &str = "README.md";
 
 /// The texts that must be there, and how long each may grow.
-const LINES_MAX: &[(&str, usize)] = &[(README, 120), ("CONTRIBUTING.md", 60)];
+const LINES_MAX: &[(&str, usize)] = &[(README, 120), ("CONTRIBUTING.md", 110)];
 
 /// How a line of README.md ends, in a code block of its own. `.ci/run` runs the first word for word, and `cargo xtask ci`
 /// builds and runs what the second one does.

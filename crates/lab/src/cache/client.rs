@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::server::Address;
+use crate::statistics::quantile;
 
 /// The longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -43,11 +44,23 @@ pub(super) enum Request {
 /// What came of asking for some time.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Asked {
-    /// How long each request took until it was answered, in µs.
+    /// How long each request took until it was answered, in µs, in ascending order.
     pub(super) took_us: Vec<f64>,
     /// Requests that found nothing.
     pub(super) misses: u64,
     pub(super) time: Duration,
+}
+
+impl Asked {
+    /// A quantile of how long a request took, in µs.
+    pub(super) fn quantile(&self, q: f64) -> f64 {
+        quantile(&self.took_us, q).expect("at least one request was made")
+    }
+
+    /// Requests that were answered in a second.
+    pub(super) fn per_s(&self) -> f64 {
+        self.took_us.len() as f64 / self.time.as_secs_f64()
+    }
 }
 
 pub(super) struct Client {
@@ -105,6 +118,7 @@ impl Client {
                 break;
             }
         }
+        asked.took_us.sort_by(f64::total_cmp);
         Ok(asked)
     }
 

@@ -61,14 +61,6 @@ impl Demand {
     }
 }
 
-/// Writes its name, among the settings of an experiment.
-pub(super) fn name<S: serde::Serializer>(
-    demand: &Demand,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str(&demand.name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -153,7 +153,7 @@ mod tests {
     fn each_load_has_a_table_with_its_columns() {
         let mut story = Story::new(false);
         tell(&fronts(Extent::FULL), &rows(), &mut story);
-        let tables = story.tables(&[]);
+        let tables = crate::markdown::tables(&story.markdown(&[]).0);
         let titles: Vec<_> = tables.iter().map(|table| &*table.title).collect();
         assert_eq!(titles[0], "Targets");
         assert_eq!(titles[1..], Load::ALL.map(Load::title));

@@ -88,6 +88,7 @@ pub(super) fn draw(rows: &[Row]) -> Drawing {
             range: 0.5..shown(number).count() as f64 + 0.5,
             ticks: (1..=shown(number).count()).map(|at| at as f64).collect(),
             label,
+            names: Vec::new(),
         };
         Panel { title: title.to_owned(), x, y, lines: lines(rows, number) }
     };

@@ -9,7 +9,7 @@ use sidelong_config::ClusterFile;
 
 use super::super::client::{Asked, Items, Request};
 use super::super::servers::{self, Pair, eventually, talk};
-use super::{FRESH, PIPELINED, VALUE_BYTES, Way};
+use super::{FRESH, PIPELINED, VALUE_BYTES};
 use crate::bench::Bench;
 use crate::cpus;
 use crate::error::{Result, file};
@@ -32,22 +32,22 @@ impl Stage {
     pub(super) fn set(bench: &Bench<'_>) -> Result<Stage> {
         let pair = |number, way| start(bench, number, way);
         Ok(Stage {
-            memory: pair(0, Way::Memory)?,
-            asked: pair(1, Way::Asked)?,
-            copies: pair(2, Way::Copies)?,
+            memory: pair(0, "memory")?,
+            asked: pair(1, "asked")?,
+            copies: pair(2, "copies")?,
         })
     }
 
     /// Asks for the key for `time`. Returns what came of it, and the CPU time of the cache that was asked and of the other.
-    pub(super) fn turn(&self, way: Way, time: Duration) -> Result<(Asked, [Duration; 2])> {
+    pub(super) fn turn(&self, way: &str, time: Duration) -> Result<(Asked, [Duration; 2])> {
         let pair = match way {
-            Way::Memory => &self.memory,
-            Way::Asked => &self.asked,
-            Way::Own | Way::Copies => &self.copies,
+            "memory" => &self.memory,
+            "asked" => &self.asked,
+            _ => &self.copies,
         };
-        let keys = &pair.keys[usize::from(way != Way::Own)];
+        let keys = &pair.keys[usize::from(way != "own")];
         let items = Items { keys, value_bytes: VALUE_BYTES };
-        let (asked, cpu) = talk(&pair.caches.all(), way.name(), |client| {
+        let (asked, cpu) = talk(&pair.caches.all(), way, |client| {
             // It was stopped: what others owe it has to come first.
             eventually(|| client.fill(items))?;
             let asked = client.ask(items, Request::Gets, PIPELINED, time)?;
@@ -58,7 +58,7 @@ impl Stage {
     }
 }
 
-fn start(bench: &Bench<'_>, number: u16, way: Way) -> Result<Pair> {
+fn start(bench: &Bench<'_>, number: u16, way: &str) -> Result<Pair> {
     let name = format!("{}-{number}", bench.ground.name);
     let first = bench.ground.port + number * PORTS;
     let cluster = cluster_file(&name, way, |at| SocketAddr::from((Ipv4Addr::LOCALHOST, first + at)));
@@ -67,16 +67,16 @@ fn start(bench: &Bench<'_>, number: u16, way: Way) -> Result<Pair> {
     file(&secret, fs::set_permissions(&secret, Permissions::from_mode(0o600)))?;
     let [cpu, _] = cpus::two()?;
     // One key of each.
-    Pair::start(bench, &format!("-{number}"), way.name(), &cluster, [cpu; 2], 1)
+    Pair::start(bench, &format!("-{number}"), way, &cluster, [cpu; 2], 1)
 }
 
-fn cluster_file(name: &str, way: Way, at: impl Fn(u16) -> SocketAddr) -> ClusterFile {
+fn cluster_file(name: &str, way: &str, at: impl Fn(u16) -> SocketAddr) -> ClusterFile {
     let mut file = servers::cluster_file(name, 2, &at);
-    if way != Way::Memory {
+    if way != "memory" {
         file.cluster.secret_file = Some("secret".into());
         (2..).zip(&mut file.cache.peers).for_each(|(offset, peer)| peer.fabric_listen = Some(at(offset)));
     }
-    if way == Way::Copies {
+    if way == "copies" {
         file.cache.fresh = FRESH;
     }
     file
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn only_caches_with_copies_have_answers_that_are_old() {
         for (way, fresh, has_secret) in
-            [(Way::Memory, 0, false), (Way::Asked, 0, true), (Way::Copies, 100, true)]
+            [("memory", 0, false), ("asked", 0, true), ("copies", 100, true)]
         {
             let at = |at| SocketAddr::from((Ipv4Addr::LOCALHOST, 20_000 + at));
             let file = cluster_file("lab-k3", way, at);

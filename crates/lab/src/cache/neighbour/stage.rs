@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::super::client::{Asked, Client, Items};
+use super::super::client::{Asked, Client, Items, Request};
 use super::super::servers::{self, MEMORY_MIB, Pair, talk};
-use super::{Case, ITEMS, Way};
+use super::ITEMS;
 use crate::bench::Bench;
 use crate::cpus;
 use crate::error::{Result, file};
@@ -74,41 +74,42 @@ impl Stage {
     /// one behind it, if one ran. `None` if there is nothing to ask.
     pub(super) fn turn(
         &self,
-        case: Case,
-        way: Way,
+        request: Request,
+        value_bytes: usize,
+        way: &str,
         time: Duration,
     ) -> Result<Option<(Asked, Vec<Duration>)>> {
         let Pair { caches, keys: [own, others] } = &self.caches;
-        let items = |keys| Items { keys, value_bytes: case.value_bytes };
+        let items = |keys| Items { keys, value_bytes };
         let [alone, memcached_unix] = &self.at_sockets;
         let at_socket = match way {
-            Way::Unix => Some(alone),
-            Way::MemcachedUnix => Some(memcached_unix),
+            "unix" => Some(alone),
+            "memcached-unix" => Some(memcached_unix),
             _ => None,
         };
         if let Some(server) = at_socket {
-            let ask = |client: &mut Client| client.ask(items(others), case.request(), 1, time);
-            return talk(&[server], way.name(), ask).map(Some);
+            let ask = |client: &mut Client| client.ask(items(others), request, 1, time);
+            return talk(&[server], way, ask).map(Some);
         }
         let (both, memcached) = (caches.all(), &self.memcached);
         let (servers, keys) = match (way, &self.nutcracker) {
-            (Way::Own, _) => (both, own),
-            (Way::Neighbour, _) => (both, others),
+            ("own", _) => (both, own),
+            ("neighbour", _) => (both, others),
             // The home stays stopped.
-            (Way::Stopped, _) => (vec![both[0]], others),
-            (Way::Memcached, _) => (vec![memcached], others),
-            (Way::Nutcracker, Some(nutcracker)) => (vec![nutcracker, memcached], others),
+            ("stopped", _) => (vec![both[0]], others),
+            ("memcached", _) => (vec![memcached], others),
+            ("nutcracker", Some(nutcracker)) => (vec![nutcracker, memcached], others),
             _ => return Ok(None),
         };
         let items = items(keys);
-        let turn = talk(&servers, way.name(), |client| {
-            let asked = client.ask(items, case.request(), 1, time)?;
+        let turn = talk(&servers, way, |client| {
+            let asked = client.ask(items, request, 1, time)?;
             std::thread::sleep(SETTLE);
             Ok(asked)
         })?;
-        if way == Way::Stopped {
+        if way == "stopped" {
             // What was read meanwhile is not to be counted in another turn.
-            talk(&caches.all(), way.name(), |_| {
+            talk(&caches.all(), way, |_| {
                 std::thread::sleep(SETTLE);
                 Ok(())
             })?;

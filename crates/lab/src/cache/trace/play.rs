@@ -9,7 +9,7 @@ use sidelong_workload::memcached::Client;
 
 use super::super::demand::Demand;
 use super::super::servers::{self, Caches, eventually};
-use super::{CACHES, MEMORY_MIB, System, WARMUP_PART};
+use super::{CACHES, MEMORY_MIB, WARMUP_PART};
 use crate::bench::Bench;
 use crate::cpus;
 use crate::error::Result;
@@ -34,26 +34,27 @@ pub(super) struct Counts {
 }
 
 /// Plays a trace to a system, which is started for it.
-pub(super) fn play(bench: &Bench<'_>, name: &str, system: System, demand: &Demand) -> Result<Counts> {
+pub(super) fn play(bench: &Bench<'_>, name: &str, system: &str, demand: &Demand) -> Result<Counts> {
     let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, bench.ground.port + offset));
+    let eviction = if matches!(system, "sieve" | "s3-fifo") { system } else { "lru" };
     let single = |number: u16, memory_mib: u32| -> Result<Server> {
-        let more = ["--eviction", system.eviction()];
+        let more = ["--eviction", eviction];
         servers::sidelong(bench, &format!("{name}-{number}"), memory_mib, &more, at(number))
     };
     match system {
-        System::Unified => {
+        "unified" => {
             let server = single(0, u32::from(CACHES) * MEMORY_MIB)?;
             to(bench, &[&server], demand)
         }
-        System::Separate => {
+        "separate" => {
             let all: Vec<_> = (0..CACHES).map(|number| single(number, MEMORY_MIB)).collect::<Result<_>>()?;
             to(bench, &all.iter().collect::<Vec<_>>(), demand)
         }
-        System::Lru | System::Sieve | System::S3Fifo => {
+        _ => {
             let mut cluster = servers::cluster_file(&bench.ground.name, CACHES, at);
-            cluster.cache.eviction = system.eviction().parse().expect("it is one of its words");
+            cluster.cache.eviction = eviction.parse().expect("it is one of its words");
             cluster.cache.peers.iter_mut().for_each(|peer| peer.memory_mb = MEMORY_MIB);
-            let caches = Caches::start(bench, &format!("-{name}"), system.name(), &cluster, &cpus::two()?)?;
+            let caches = Caches::start(bench, &format!("-{name}"), system, &cluster, &cpus::two()?)?;
             to(bench, &caches.all(), demand)
         }
     }

@@ -1,0 +1,226 @@
+//! Panels of a figure as an experiment declares them: a measure, over the words of one dimension, with a line or a bar for each word of
+//! another. Points are medians, and error bars their intervals.
+
+use crate::drawing::Drawing;
+use crate::figure::{Axis, Line, Panel, Style};
+use crate::measure::{Dimension, Measure};
+use crate::samples::Samples;
+use crate::statistics::Median;
+
+/// A panel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chart {
+    title: &'static str,
+    /// The measure on the vertical axis.
+    measure: &'static str,
+    /// The dimension along the horizontal axis.
+    x: &'static str,
+    x_scale: Scale,
+    /// The dimension whose words are the lines.
+    by: &'static str,
+    /// The pattern of the cases that are shown. Empty for all.
+    cases: &'static str,
+    y_scale: Scale,
+    /// What figures are multiplied by for the vertical axis, and its title then.
+    unit: Option<(f64, &'static str)>,
+}
+
+/// How values lie on an axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scale {
+    /// In the order of the cases, at equal distances.
+    Words,
+    Linear,
+    /// As far as the values reach.
+    Near,
+    /// By logarithm.
+    Log,
+}
+
+impl Chart {
+    /// Bars, which stand side by side for each word of `x`.
+    pub(crate) const fn bars(
+        title: &'static str,
+        measure: &'static str,
+        x: &'static str,
+        by: &'static str,
+    ) -> Chart {
+        let (x_scale, y_scale) = (Scale::Words, Scale::Linear);
+        Chart { title, measure, x, x_scale, by, cases: "", y_scale, unit: None }
+    }
+
+    /// Lines over numbers, which lie by their logarithms to base 2.
+    pub(crate) const fn lines(
+        title: &'static str,
+        measure: &'static str,
+        x: &'static str,
+        by: &'static str,
+    ) -> Chart {
+        Chart { x_scale: Scale::Log, ..Chart::bars(title, measure, x, by) }
+    }
+
+    /// The same panel of some cases.
+    pub(crate) const fn of(self, cases: &'static str) -> Chart {
+        Chart { cases, ..self }
+    }
+
+    /// The same panel with another unit on the vertical axis.
+    pub(crate) const fn unit(self, factor: f64, title: &'static str) -> Chart {
+        Chart { unit: Some((factor, title)), ..self }
+    }
+
+    /// The same panel with powers of ten on the vertical axis.
+    pub(crate) const fn log(self) -> Chart {
+        Chart { y_scale: Scale::Log, ..self }
+    }
+
+    /// The same lines, over numbers that lie as they are.
+    pub(crate) const fn linear(self) -> Chart {
+        Chart { x_scale: Scale::Linear, ..self }
+    }
+
+    /// The same panel with a vertical axis that does not begin at 0, for ratios close to 1.
+    pub(crate) const fn near(self) -> Chart {
+        Chart { y_scale: Scale::Near, ..self }
+    }
+
+    fn panel(&self, samples: &Samples) -> Panel {
+        let [x, by] = [self.x, self.by].map(|name| place(samples, name));
+        let cases = self.shown(samples);
+        let words = |at| distinct(cases.iter().filter_map(move |case| case.split('/').nth(at)));
+        let x_words: Vec<&str> = words(x);
+        let position = |word: &str| match self.x_scale {
+            Scale::Words => x_words.iter().position(|known| *known == word).map(|at| at as f64 + 1.0),
+            Scale::Linear | Scale::Near => word.parse().ok(),
+            Scale::Log => word.parse().ok().map(f64::log2),
+        };
+        let (factor, title) = self.unit.unwrap_or((1.0, self.measure(samples).label));
+        let y = |value: f64| match self.y_scale {
+            Scale::Log => (factor * value).log10(),
+            _ => factor * value,
+        };
+        let line = |series: &str| {
+            let of_series = cases.iter().filter(|case| case.split('/').nth(by) == Some(series));
+            let point = |case: &&str| {
+                let Median { median, interval, .. } = samples[case][self.measure].median()?;
+                let at = position(case.split('/').nth(x)?)?;
+                let interval = interval.map(|(from, to)| (y(from), y(to)));
+                Some((at, y(median), interval)).filter(|(_, y, _)| y.is_finite())
+            };
+            Line::with_intervals(self.style(&samples.dimensions[by], series), of_series.filter_map(point))
+        };
+        let lines: Vec<Line> = words(by).into_iter().map(line).collect();
+        let ys = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+        let dimension = &samples.dimensions[x];
+        let numbers = || x_words.iter().filter_map(|word| word.parse::<f64>().ok());
+        let (least, most) = (numbers().fold(f64::MAX, f64::min), numbers().fold(f64::MIN, f64::max));
+        let names = || x_words.iter().map(|word| dimension.label_of(word).to_owned()).collect();
+        let (lowest, highest) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
+        let room = 0.1 * (highest - lowest);
+        Panel {
+            title: self.title.to_owned(),
+            x: match self.x_scale {
+                Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
+                Scale::Linear if least < most => Axis::between(dimension.label, least, most),
+                _ => Axis::categories(dimension.label, names()),
+            },
+            y: match self.y_scale {
+                Scale::Log => Axis::powers_of_ten(title, ys()),
+                Scale::Near if lowest < highest => Axis::between(title, lowest - room, highest + room),
+                _ if lowest < 0.0 && lowest < highest => Axis::between(title, lowest - room, highest.max(0.0) + room),
+                _ => Axis::from_zero(title, lines.iter().map(Line::most).fold(0.0, f64::max)),
+            },
+            lines,
+        }
+    }
+
+    fn shown<'a>(&self, samples: &'a Samples) -> Vec<&'a str> {
+        match self.cases {
+            "" => samples.cases(&samples.all()),
+            pattern => samples.cases(pattern),
+        }
+    }
+
+    fn measure(&self, samples: &Samples) -> &'static Measure {
+        let measure = samples.measures.iter().find(|measure| measure.name == self.measure);
+        measure.unwrap_or_else(|| panic!("no measure {} is declared", self.measure))
+    }
+
+    /// How the line of a word is drawn.
+    fn style(&self, dimension: &Dimension, word: &str) -> Style {
+        let style = dimension.find(word).map_or(Style::PAPER, |word| word.style);
+        if self.x_scale == Scale::Words { style.bars() } else { style }
+    }
+
+    /// The entries of the legend.
+    fn legend(&self, samples: &Samples) -> Vec<(String, Style)> {
+        let at = place(samples, self.by);
+        let dimension = &samples.dimensions[at];
+        let cases = self.shown(samples);
+        let words = distinct(cases.iter().filter_map(|case| case.split('/').nth(at)));
+        let entry = |word: &str| (dimension.label_of(word).to_owned(), self.style(dimension, word));
+        words.into_iter().map(entry).collect()
+    }
+}
+
+/// The place of a dimension in a case.
+fn place(samples: &Samples, name: &str) -> usize {
+    let place = samples.dimensions.iter().position(|dimension| dimension.name == name);
+    place.unwrap_or_else(|| panic!("no dimension {name} is declared"))
+}
+
+/// Draws the panels side by side.
+pub(crate) fn draw(charts: &[Chart], samples: &Samples) -> Drawing {
+    let mut legend: Vec<(String, Style)> = Vec::new();
+    for entry in charts.iter().flat_map(|chart| chart.legend(samples)) {
+        if !legend.contains(&entry) {
+            legend.push(entry);
+        }
+    }
+    let panels = charts.iter().map(|chart| chart.panel(samples)).collect();
+    // Its points are medians already.
+    Drawing { panels, legend, dashed: None, is_one_repetition: true }
+}
+
+/// Each of some words once, in their order.
+fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut distinct = Vec::new();
+    for word in words {
+        if !distinct.contains(&word) {
+            distinct.push(word);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::tests::samples;
+
+    #[test]
+    fn bars_stand_at_the_words_of_a_dimension() {
+        let drawing = draw(&[Chart::bars("t", "p50_us", "load", "system").unit(2.0, "half a µs")], &samples());
+        let panel = &drawing.panels[0];
+        assert_eq!((&panel.x.names[..], panel.y.title.as_str()), (&["idle".to_owned(), "busy".into()][..], "half a µs"));
+        let points: Vec<_> = panel.lines.iter().map(|line| &line.points[..]).collect();
+        assert_eq!(points, [&[(1.0, 20.0)][..], &[(1.0, 30.0)]], "medians, of what was measured");
+        let labels: Vec<_> = drawing.legend.iter().map(|(label, _)| label.as_str()).collect();
+        assert_eq!(labels, ["our system", "the other"]);
+        assert!(drawing.legend[0].1 == Style::OURS.bars());
+    }
+
+    #[test]
+    fn lines_lie_by_their_logarithms_and_have_intervals() {
+        let mut samples = samples();
+        for at in 0..3 {
+            samples.begin();
+            samples.put("ours/64", [("p99_us", 100.0)]);
+            samples.put("ours/4", [("p99_us", 10.0 + f64::from(at))]);
+        }
+        let drawing = draw(&[Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log()], &samples);
+        let line = &drawing.panels[0].lines[0];
+        assert_eq!(line.points, [(6.0, 2.0), (2.0, 11f64.log10())]);
+        assert_eq!(drawing.panels[0].x.ticks, [2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+}
