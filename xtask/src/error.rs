@@ -58,16 +58,19 @@ pub(crate) enum Error {
     /// The guest's processor could not run this machine's programs.
     #[error("guests are x86-64 machines that run this one's programs: use an x86-64 machine")]
     Architecture,
-    /// A guest was asked for a shell without a terminal.
-    #[error("standard input is not a terminal, so a shell cannot run: name a command")]
-    NoCommand,
-    /// A guest ended, or never came.
-    #[error("the guest {name} {what}; the end of its console:{console}")]
-    Guest {
+    /// A guest never came to its command.
+    #[error("the guest {name} did not come up; the end of its console:{console}")]
+    NotUp {
         /// Its host name.
         name: &'static str,
-        /// What became of it.
-        what: &'static str,
+        /// The last lines, each on a line of its own.
+        console: String,
+    },
+    /// A guest ended.
+    #[error("the guest {name} ended before its command; the end of its console:{console}")]
+    Lost {
+        /// Its host name.
+        name: &'static str,
         /// The last lines, each on a line of its own.
         console: String,
     },

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -35,29 +35,8 @@ fn quoted(word: &OsStr) -> String {
 
 /// What a program printed, once it has ended well.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
-    output_on(command.stdin(Stdio::null()))
-}
-
-/// The same, with the standard input that `command` has.
-pub(crate) fn output_on(command: &mut Command) -> Result<String, Error> {
-    let out = command.output().map_err(|source| cannot(command, source))?;
+    let out = command.stdin(Stdio::null()).output().map_err(|source| cannot(command, source))?;
     Ok(String::from_utf8_lossy(&ended_well(command, out)?).into_owned())
-}
-
-/// What a program made of `input`, once it has ended well.
-pub(crate) fn filter(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut run = || {
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let stdin = child.stdin.take();
-        thread::scope(|scope| {
-            // A program that wants no more of it says why when it ends.
-            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-            child.wait_with_output()
-        })
-    };
-    let out = run().map_err(|source| cannot(command, source))?;
-    ended_well(command, out)
 }
 
 fn ended_well(command: &Command, out: Output) -> Result<Vec<u8>, Error> {

@@ -1,86 +1,113 @@
-//! What the host must have: Debian packages, known by what they install.
+//! What the host must have: Debian packages, and among its kernels one with the modules of a guest.
 
 use std::env::consts::ARCH;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::kernel::Kernel;
 use crate::error::Error;
+use crate::exec;
 
-/// Programs that a guest needs, and the packages that bring them. ib_read_lat and ibv_devinfo run in the guest, which
-/// takes them from here.
-const PROGRAMS: &[(&str, &str)] = &[
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("rdma", "iproute2"),
-    ("modprobe", "kmod"),
-    ("setpriv", "util-linux"),
-    ("xz", "xz-utils"),
-    ("ibv_devinfo", "ibverbs-utils"),
-    ("ib_read_lat", "perftest"),
+/// The packages that a guest takes from the host. ibv_devinfo and ib_read_lat run in it.
+const PACKAGES: &[&str] = &[
+    "qemu-system-x86",
+    "busybox-static",
+    "iproute2",
+    "kmod",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "perftest",
 ];
-/// What makes soft-RoCE known to libibverbs.
-const PROVIDER: (&str, &str) = ("/etc/libibverbs.d/rxe.driver", "ibverbs-providers");
-/// The guest's first process: there is no library yet that it could link.
-const BUSYBOX: (&str, &str) = ("/bin/busybox", "busybox-static");
 const LINUX: &str = "linux-image-amd64";
 
-/// Where Debian has programs, those included that an ordinary user's path leaves out.
-const PROGRAM_DIRS: &[&str] =
-    &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// The modules that make a guest: its root, the wire to another guest, and verbs. Debian's cloud kernel, for one, has no
+/// rdma_rxe.
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+    "virtio_net",
+    "crc32_generic",
+    "ib_uverbs",
+    "rdma_ucm",
+    "rdma_rxe",
+];
 
-/// What was found.
-pub(super) struct Host {
-    pub(super) kernel: Kernel,
-    pub(super) busybox: PathBuf,
+/// The kernel that guests boot.
+pub(super) struct Kernel {
+    pub(super) image: PathBuf,
+    /// Its modules, to be loaded one after the other.
+    pub(super) modules: Vec<PathBuf>,
 }
 
-impl Host {
-    /// Looks, or names the packages to install.
-    pub(super) fn look() -> Result<Host, Error> {
-        if ARCH != "x86_64" {
-            return Err(Error::Architecture);
+/// The newest kernel in /boot that has the modules, or the packages to install.
+pub(super) fn kernel() -> Result<Kernel, Error> {
+    if ARCH != "x86_64" {
+        return Err(Error::Architecture);
+    }
+    // It fails where one has never been installed, and still names the others.
+    let mut query = Command::new("dpkg-query");
+    let known = query.args(["--show", "--showformat", "${Package} ${db:Status-Status}\n"]).args(PACKAGES);
+    let known = known.output().map_err(|source| Error::Start { command: "dpkg-query".into(), source })?;
+    let mut missing = missing(&String::from_utf8_lossy(&known.stdout));
+    let mut versions = versions(Path::new("/boot"))?;
+    versions.sort_by_key(|version| std::cmp::Reverse(numbers(version)));
+    let found = versions.iter().find_map(|version| Some((version, modules(version)?)));
+    match found {
+        Some((version, modules)) if missing.is_empty() => {
+            Ok(Kernel { image: format!("/boot/vmlinuz-{version}").into(), modules })
         }
-        let mut missing: Vec<_> =
-            PROGRAMS.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
-        if !Path::new(PROVIDER.0).exists() {
-            missing.push(PROVIDER.1);
-        }
-        let busybox = PathBuf::from(BUSYBOX.0);
-        if !std::fs::read(&busybox).is_ok_and(|elf| is_static(&elf)) {
-            missing.push(BUSYBOX.1);
-        }
-        match Kernel::find(Path::new("/boot"), Path::new("/lib/modules"))? {
-            Some(kernel) if missing.is_empty() => Ok(Host { kernel, busybox }),
-            Some(_) => Err(Error::NotInstalled { packages: missing.join(" ") }),
-            None => {
-                missing.push(LINUX);
-                Err(Error::NotInstalled { packages: missing.join(" ") })
-            }
+        found => {
+            missing.extend(found.is_none().then_some(LINUX));
+            Err(Error::NotInstalled { packages: missing.join(" ") })
         }
     }
 }
 
-fn has(program: &str) -> bool {
-    PROGRAM_DIRS.iter().any(|dir| Path::new(dir).join(program).exists())
+/// The packages that dpkg does not know as installed.
+fn missing(known: &str) -> Vec<&'static str> {
+    let installed = |name: &str| known.lines().any(|line| line.strip_suffix(" installed") == Some(name));
+    PACKAGES.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-/// Whether a 64-bit program asks for no dynamic linker: it has no program header of the type PT_INTERP.
-fn is_static(elf: &[u8]) -> bool {
-    const PT_INTERP: u64 = 3;
-    let number = |at: usize, size: usize| {
-        let bytes = elf.get(at..at.checked_add(size)?)?;
-        Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    let is_static = || {
-        let (start, size, count) = (number(0x20, 8)?, number(0x36, 2)?, number(0x38, 2)?);
-        for i in 0..count {
-            let header = usize::try_from(start.checked_add(i * size)?).ok()?;
-            if number(header, 4)? == PT_INTERP {
-                return Some(false);
-            }
+fn versions(boot: &Path) -> Result<Vec<String>, Error> {
+    let list = || -> io::Result<Vec<String>> {
+        let mut versions = Vec::new();
+        for entry in std::fs::read_dir(boot)? {
+            let name = entry?.file_name();
+            versions.extend(name.to_str().and_then(|name| name.strip_prefix("vmlinuz-")).map(str::to_owned));
         }
-        Some(true)
+        Ok(versions)
     };
-    elf.starts_with(b"\x7fELF\x02") && is_static() == Some(true)
+    match list() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|source| Error::Read { path: boot.into(), source }),
+    }
+}
+
+/// The numbers in a version, by which it is older or newer than another.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// The modules of a kernel in their order, unless one is missing.
+fn modules(version: &str) -> Option<Vec<PathBuf>> {
+    let mut modprobe = Command::new("/sbin/modprobe");
+    modprobe.args(["--set-version", version, "--show-depends", "--all"]).args(MODULES);
+    exec::output(&mut modprobe).ok().map(|said| load_order(&said))
+}
+
+/// The files in what modprobe says: each once, after what it needs. It names a module that is built in without a file.
+fn load_order(said: &str) -> Vec<PathBuf> {
+    let mut order = Vec::new();
+    for path in said.lines().filter_map(|line| line.strip_prefix("insmod ")) {
+        let path = PathBuf::from(path.trim_end());
+        if !order.contains(&path) {
+            order.push(path);
+        }
+    }
+    order
 }
 
 #[cfg(test)]
@@ -88,16 +115,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dynamic_program_is_told_from_a_static_one() {
-        let mut elf = vec![0; 64 + 2 * 56];
-        elf[..5].copy_from_slice(b"\x7fELF\x02");
-        (elf[0x20], elf[0x36], elf[0x38]) = (64, 56, 2);
-        elf[64] = 1;
-        assert!(is_static(&elf));
-        elf[64 + 56] = 3;
-        assert!(!is_static(&elf));
-        elf.truncate(64 + 56);
-        assert!(!is_static(&elf), "the header is cut");
-        assert!(!is_static(b"#!/bin/sh\n"));
+    fn versions_are_compared_by_their_numbers() {
+        assert!(numbers("6.1.0-9-amd64") < numbers("6.1.0-56-amd64"));
+        assert!(numbers("6.1.0-56-amd64") < numbers("6.12.4-amd64"));
+    }
+
+    #[test]
+    fn each_module_is_loaded_once() {
+        let said = "insmod /m/9pnet.ko \nbuiltin virtio\ninsmod /m/9p.ko.xz \ninsmod /m/9pnet.ko \n";
+        assert_eq!(load_order(said), [PathBuf::from("/m/9pnet.ko"), PathBuf::from("/m/9p.ko.xz")]);
+    }
+
+    #[test]
+    fn packages_that_are_not_installed_are_named() {
+        let all: String = PACKAGES.iter().map(|name| format!("{name} installed\n")).collect();
+        assert!(missing(&all).is_empty());
+        assert_eq!(missing(&all.replace("kmod installed", "kmod config-files")), ["kmod"]);
     }
 }

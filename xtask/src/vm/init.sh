@@ -1,6 +1,7 @@
 #!/bin/busybox sh
-# PID 1 of the guest until its root is mounted. `$job`, from the kernel's command line, is the directory that the host
-# made for this run: its file `job` says who this guest is and what it is to run, and run.sh takes over from here.
+# PID 1 of the guest until its root is mounted. The kernel's command line says who it is: `$job` is the directory that the
+# host made for this guest, `$name` its name, `$address` what it has on the wire to another guest, `$out` a directory of the
+# host that it may write to. run.sh in `$job` takes over from here.
 
 fail() {
     echo "vm: $*"
@@ -24,7 +25,7 @@ await() {
 /bin/busybox mount -t proc proc /proc
 mount -t devtmpfs dev /dev
 mount -t sysfs sys /sys
-while read -r module; do must insmod "/modules/$module"; done </modules/order
+for module in /modules/*; do must insmod "$module"; done
 
 # The host's root, and over it what this guest writes. Caching is sound as long as the guest does not care for what
 # the host changes meanwhile.
@@ -32,25 +33,27 @@ must mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 ho
 must mount -t tmpfs tmpfs /layer
 mkdir /layer/upper /layer/work
 must mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /new
-must test -r "/host$job/job"
-. "/host$job/job"
+must mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 job "/new$job"
 if [ -n "$out" ]; then
     must mkdir -p "/new$out"
     must mount -t 9p -o trans=virtio,version=9p2000.L,cache=mmap,msize=512000 out "/new$out"
 fi
 
 hostname "$name"
-printf '%s\n' "$hosts" >>/new/etc/hosts
+printf '10.77.0.1 node\n10.77.0.2 edge\n' >>/new/etc/hosts
 ip link set lo up
-await test -e "/sys/class/net/$netdev"
-[ -z "$address" ] || must ip addr add "$address" dev "$netdev"
+netdev=lo
+if [ -n "$address" ]; then
+    netdev=eth0
+    await test -e "/sys/class/net/$netdev"
+    must ip addr add "$address" dev "$netdev"
+fi
 must ip link set "$netdev" up
 must chroot /new rdma link add rxe0 type rxe netdev "$netdev"
 # Index 1 is the IPv4 address; it comes a moment after the device.
 await grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state
 await grep -q ffff /sys/class/infiniband/rxe0/ports/1/gids/1
 
-await test -c /dev/vport0p1 -a -c /dev/vport0p2 -a -c /dev/vport0p3
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
@@ -62,4 +65,4 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs tracefs /sys/kernel/tracing
 for dir in /sys /dev /proc; do must /bin/busybox mount --move "$dir" "/new$dir"; done
 
-exec /bin/busybox switch_root /new /bin/busybox sh "$job/run.sh"
+exec /bin/busybox switch_root /new /bin/bash "$job/run.sh"

@@ -1,42 +1,32 @@
 //! `cargo xtask vm`: runs a command where there are verbs, whatever the machine: in a QEMU guest with Debian's kernel and
 //! soft-RoCE, whose root is the host's own. docs/vm.md is for its users; `guest` starts QEMU, `init.sh` and `run.sh` are
-//! the guest's side, and `course` says who may
-//! start and when all is over, as `watch` waits for it.
+//! the guest's side.
 
-mod course;
-mod cpio;
 mod guest;
 mod host;
 mod image;
-mod job;
-mod kernel;
-mod output;
-mod terminal;
-mod watch;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
 use crate::error::Error;
-use course::Course;
-use guest::{Guest, Machine, Part};
-use host::Host;
-use job::Job;
-use terminal::Terminal;
-pub(crate) use watch::TIMED_OUT;
-use watch::Watch;
+use guest::{Guest, Machine};
 
 /// Shown below the options.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask vm ibv_devinfo
   cargo xtask vm -- sh -c 'ib_read_lat -d rxe0 & sleep 1; ib_read_lat -d rxe0 127.0.0.1'
-  cargo xtask vm --two --port 18515 --node 'ib_read_lat -d rxe0' --edge 'ib_read_lat -d rxe0 node'
+  cargo xtask vm --two --node 'ib_read_lat -d rxe0' --edge 'until ib_read_lat -d rxe0 node; do sleep 1; done'
   cargo xtask vm --out results target/release/sidelong lab run R10 --out results
-  cargo xtask vm        a shell
 
 The guest sees this machine's files, so whatever is built or installed here runs there. What it
 writes is gone with it, except below --out. The device is rxe0, its GID index 1. Standard input
@@ -50,129 +40,164 @@ there was no guest to run it in; 124 when time is up; 130, 143 for SIGINT, SIGTE
 pub(crate) struct Args {
     /// Boot two guests, node (10.77.0.1) and edge (10.77.0.2), joined by a wire.
     ///
-    /// Lines are printed with the guest's name before them. All ends when the edge's command ends: the node's
-    /// is then sent SIGTERM, and has five seconds.
+    /// Lines are printed with the guest's name before them. All ends when the edge's command ends.
     #[arg(long, requires_all = ["node", "edge"], conflicts_with = "command")]
     two: bool,
     /// What a shell is to run in the guest `node`.
     #[arg(long, value_name = "COMMAND", requires = "two")]
     node: Option<OsString>,
-    /// What a shell is to run in the guest `edge`, once the node's command has started.
+    /// What a shell is to run in the guest `edge`.
     #[arg(long, value_name = "COMMAND", requires = "two")]
     edge: Option<OsString>,
-    /// Start the edge's command only once the node listens on this TCP port.
-    #[arg(long, requires = "two")]
-    port: Option<u16>,
     /// A directory that guests may write to, under the same path.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// End the guest after this time, its start included: 90s, 5m [default: 300s; a shell has a day]
-    #[arg(long, value_parser = duration)]
-    timeout: Option<Duration>,
-    /// Print the guest's console, too.
+    /// End the guest after this time, its start included: 90s, 5m
+    #[arg(long, value_parser = duration, default_value = "300s")]
+    timeout: Duration,
+    /// Print the end of the guest's console, too.
     #[arg(long, short)]
     verbose: bool,
-    /// The command and its arguments, without a shell's help; a shell if there is none.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    /// The command and its arguments, without a shell's help.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", required_unless_present = "two")]
     command: Vec<OsString>,
 }
 
-/// A command in a guest takes this long at most, where the caller names no time.
-const COMMAND_LIMIT: Duration = Duration::from_secs(300);
-/// A shell that someone forgot.
-const SHELL_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Events under way from a guest's threads. A guest has some six in all.
-const EVENTS_MAX: usize = 16;
-
-/// What guests find in /etc/hosts besides what the host has there.
-const HOSTS: &str = "10.77.0.1 node\n10.77.0.2 edge";
-
-/// A guest as the caller asked for it: see `Job`.
-struct Plan {
-    name: &'static str,
-    netdev: &'static str,
-    address: &'static str,
-    command: Vec<OsString>,
-}
+/// By the processor's own virtualization; what a guest takes to be ready, on a host that is busy.
+const KVM: (&str, Duration) = ("kvm", Duration::from_secs(20));
+/// By an emulator, which boots a guest in ten seconds where nothing else runs.
+const EMULATED: (&str, Duration) = ("tcg,thread=multi", Duration::from_secs(120));
+/// How often guests and signals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// As timeout(1) has it.
+pub(crate) const TIMED_OUT: u8 = 124;
 
 /// Runs the command, and returns its exit code.
 pub(crate) fn run(args: &Args) -> Result<u8, Error> {
-    let with_terminal = !args.two && args.command.is_empty();
-    let terminal = with_terminal.then(Terminal::find).transpose()?;
-    let host = Host::look()?;
-    let signal = watch::catch_signals()?;
-    let limit = args.timeout.unwrap_or(if with_terminal { SHELL_LIMIT } else { COMMAND_LIMIT });
-    let end = Instant::now() + limit;
-
+    let kernel = host::kernel()?;
+    let signal = catch_signals()?;
+    let end = Instant::now() + args.timeout;
     let dir = tempfile::Builder::new().prefix("sidelong-vm.").tempdir();
     let dir = dir.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
-    let initramfs = dir.path().join("initramfs");
-    write(&initramfs, &image::initramfs(&host.kernel, &host.busybox)?)?;
+    let initramfs = image::initramfs(&kernel.modules, dir.path())?;
     let out = args.out.as_deref().map(make_out).transpose()?;
-    let mark = format!("end of {}", dir.path().display());
-    let machine = Machine {
-        kernel: &image::kernel(&host.kernel, &cache()?)?,
-        initramfs: &initramfs,
-        out: out.as_deref(),
-        terminal: with_terminal,
-        verbose: args.verbose,
-        mark: &mark,
-    };
-    let plans = plans(args);
-    let mut wires = wires(plans.len())?;
-    let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
-    let mut guests = Vec::new();
-    for (place, plan) in plans.iter().enumerate() {
-        let job = Job {
-            name: plan.name,
-            netdev: plan.netdev,
-            address: plan.address,
-            hosts: HOSTS,
-            port: args.port.filter(|_| place == 0),
-            out: machine.out,
-            terminal: terminal.as_ref().map(|terminal| &*terminal.size),
-            end: machine.mark,
-            dir: &current_dir()?,
-            environment: &std::env::vars_os().collect::<Vec<_>>(),
-            command: &plan.command,
-        };
-        let dir = dir.path().join(plan.name);
+    let on = |(accelerator, boot_limit): (&str, Duration)| {
+        let dir = dir.path().join(accelerator);
         std::fs::create_dir(&dir).map_err(|source| Error::Write { path: dir.clone(), source })?;
-        write(&dir.join("job"), &job.script())?;
-        write(&dir.join("run.sh"), include_bytes!("run.sh"))?;
-        let name = args.two.then_some(plan.name);
-        guests.push(Guest::start(&machine, Part { place, name, job: &dir, wire: wires.pop() }, &sender)?);
-    }
-    drop(sender);
-    let course = Course::of(guests.len(), args.port.is_some());
-    Watch { names: plans.iter().map(|plan| plan.name).collect(), guests, course, signal, limit, end }
-        .see_through(&events)
+        let out = out.as_deref();
+        let machine = Machine { accelerator, kernel: &kernel.image, initramfs: &initramfs, out };
+        let up_by = end.min(Instant::now() + boot_limit);
+        Run { guests: start(args, &machine, &dir)?, signal: &signal, up_by, end, args }.see_through()
+    };
+    let why = match File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => match on(KVM) {
+            Err(error @ Error::NotUp { .. }) => error.to_string(),
+            done => return done,
+        },
+        Err(error) => format!("cannot open /dev/kvm: {error}"),
+    };
+    eprintln!("xtask: no KVM, so the guest is emulated: {why}");
+    on(EMULATED)
 }
 
-/// The guests to boot, in the order in which their commands start.
-fn plans(args: &Args) -> Vec<Plan> {
-    let shell = |line: &Option<OsString>| vec!["sh".into(), "-c".into(), line.clone().unwrap_or_default()];
-    if args.two {
-        return vec![
-            Plan { name: "node", netdev: "eth0", address: "10.77.0.1/24", command: shell(&args.node) },
-            Plan { name: "edge", netdev: "eth0", address: "10.77.0.2/24", command: shell(&args.edge) },
-        ];
-    }
-    let mut command = args.command.clone();
-    if command.is_empty() {
-        command.push(std::env::var_os("SHELL").unwrap_or("/bin/sh".into()));
-    }
-    vec![Plan { name: "vm", netdev: "lo", address: "", command }]
-}
-
-/// The ends of the wire between two guests; one has none.
-fn wires(guests: usize) -> Result<Vec<UnixStream>, Error> {
-    if guests < 2 {
-        return Ok(Vec::new());
+/// Boots the guests that the caller asked for.
+fn start(args: &Args, machine: &Machine<'_>, dir: &Path) -> Result<Vec<Guest>, Error> {
+    let boot = |name, command: &[OsString], wire| {
+        Guest::start(machine, name, dir.join(name), &words(command)?, wire)
+    };
+    if !args.two {
+        return Ok(vec![boot("vm", &args.command, None)?]);
     }
     let ends = UnixStream::pair();
-    ends.map(|ends| <[UnixStream; 2]>::from(ends).into())
-        .map_err(|source| Error::Start { command: "the wire between two guests".into(), source })
+    let (node, edge) = ends.map_err(|source| Error::Start { command: "a wire".into(), source })?;
+    let shell = |line: &Option<OsString>| ["sh".into(), "-c".into(), line.clone().unwrap_or_default()];
+    Ok(vec![
+        boot("node", &shell(&args.node), Some((node, "10.77.0.1/24")))?,
+        boot("edge", &shell(&args.edge), Some((edge, "10.77.0.2/24")))?,
+    ])
+}
+
+/// A command as run.sh takes it: the caller's directory, its environment, and the command, each with a zero byte behind.
+fn words(command: &[OsString]) -> Result<Vec<u8>, Error> {
+    let dir = std::env::current_dir().map_err(|source| Error::Read { path: ".".into(), source })?;
+    let mut words = vec![dir.into_os_string()];
+    words.extend(std::env::vars_os().map(|(mut pair, value)| {
+        pair.push("=");
+        pair.push(value);
+        pair
+    }));
+    words.extend_from_slice(command);
+    Ok(words.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0])).collect())
+}
+
+/// Guests that run. They end with this value.
+struct Run<'a> {
+    guests: Vec<Guest>,
+    /// The number of a signal that asks us to end, or 0.
+    signal: &'a AtomicUsize,
+    up_by: Instant,
+    end: Instant,
+    args: &'a Args,
+}
+
+impl Run<'_> {
+    /// Waits until the last guest's command ends, or another one's fails: the exit code.
+    fn see_through(mut self) -> Result<u8, Error> {
+        loop {
+            let code = self.look()?;
+            if code.is_some() && self.args.verbose {
+                self.guests.iter().for_each(|guest| eprintln!("{} console:{}", guest.name, guest.console()));
+            }
+            match code {
+                Some(code) => return Ok(code),
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<Option<u8>, Error> {
+        let now = Instant::now();
+        let mut codes = Vec::new();
+        for guest in &mut self.guests {
+            let ended = guest.ended()?;
+            // What it printed before it ended is there by now.
+            guest.pass_on()?;
+            codes.push(match ended {
+                Some(None) if guest.is_up() => return Err(guest.lost()),
+                Some(None) => return Err(guest.not_up()),
+                None if !guest.is_up() && now >= self.up_by => return Err(guest.not_up()),
+                Some(code) => code,
+                None => None,
+            });
+        }
+        let failed = || codes.iter().flatten().find(|code| **code != 0).copied();
+        if let Some(code) = codes.last().copied().flatten().or_else(failed) {
+            return Ok(Some(code));
+        }
+        match self.signal.load(Ordering::Relaxed) {
+            0 => {}
+            signal => return Ok(Some(128 | u8::try_from(signal).unwrap_or_default())),
+        }
+        if now < self.end {
+            return Ok(None);
+        }
+        eprintln!("xtask: the command was not done after {:?}: see --timeout", self.args.timeout);
+        for guest in &self.guests {
+            eprintln!("xtask: the end of its console:{}", guest.console());
+        }
+        Ok(Some(TIMED_OUT))
+    }
+}
+
+/// Where the number of a signal that asks us to end will stand.
+fn catch_signals() -> Result<Arc<AtomicUsize>, Error> {
+    let caught = Arc::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let number = usize::try_from(signal).unwrap_or(usize::MAX);
+        signal_hook::flag::register_usize(signal, Arc::clone(&caught), number)
+            .map_err(|source| Error::Start { command: "a handler of signals".into(), source })?;
+    }
+    Ok(caught)
 }
 
 /// The directory, made where there is none, as both sides name it.
@@ -182,21 +207,6 @@ fn make_out(dir: &Path) -> Result<PathBuf, Error> {
         dir.canonicalize()
     };
     make().map_err(|source| Error::Write { path: dir.into(), source })
-}
-
-/// Where unpacked kernels are kept: beside this program's own build, which every clone may have somewhere else.
-fn cache() -> Result<PathBuf, Error> {
-    let cannot_read = |source| Error::Read { path: "the path of this program".into(), source };
-    let program = std::env::current_exe().map_err(cannot_read)?;
-    Ok(program.ancestors().nth(2).unwrap_or(Path::new("/")).join("vm"))
-}
-
-fn current_dir() -> Result<PathBuf, Error> {
-    std::env::current_dir().map_err(|source| Error::Read { path: ".".into(), source })
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    std::fs::write(path, bytes).map_err(|source| Error::Write { path: path.into(), source })
 }
 
 /// A time as a user writes it.
@@ -232,27 +242,21 @@ mod tests {
     #[test]
     fn a_command_is_taken_as_it_is() {
         let args = parse(&["--timeout", "5m", "ls", "--out", "-v"]).expect("it is sound");
-        assert_eq!(args.timeout, Some(Duration::from_secs(300)));
+        assert_eq!(args.timeout, Duration::from_secs(300));
         assert!(args.out.is_none() && !args.verbose);
-        let plans = plans(&args);
-        assert_eq!(plans.len(), 1);
-        assert_eq!(plans[0].command, ["ls", "--out", "-v"]);
+        assert_eq!(args.command, ["ls", "--out", "-v"]);
+        let words = words(&args.command).unwrap();
+        assert!(words.ends_with(b"\0ls\0--out\0-v\0"));
+        assert_eq!(words.iter().filter(|byte| **byte == 0).count(), 4 + std::env::vars_os().count());
     }
 
     #[test]
     fn two_guests_have_a_command_each() {
-        let args = parse(&["--two", "--node", "a | b", "--edge", "c"]).expect("it is sound");
-        let plans = plans(&args);
-        assert_eq!(plans.iter().map(|plan| plan.name).collect::<Vec<_>>(), ["node", "edge"]);
-        assert_eq!(plans[0].command, ["sh", "-c", "a | b"]);
-        for plan in &plans {
-            let address = plan.address.trim_end_matches("/24");
-            assert!(HOSTS.contains(&format!("{address} {}", plan.name)), "{}", plan.name);
-        }
+        assert!(parse(&["--two", "--node", "a | b", "--edge", "c"]).is_some());
         for wrong in [
             &["--two", "--node", "a"][..],
             &["--node", "a", "--edge", "b"],
-            &["--port", "1", "ls"],
+            &[],
             &["--two", "--node", "a", "--edge", "b", "ls"],
         ] {
             assert!(parse(wrong).is_none(), "{wrong:?}");
