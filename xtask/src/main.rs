@@ -44,11 +44,6 @@ enum Task {
     /// The last line sums up all test binaries: N passed, N failed, N skipped.
     #[command(after_help = ci::EXAMPLES)]
     Ci(ci::Args),
-    /// Sum up the log of a failed `cargo test` as the last line of `ci` does.
-    Tally {
-        /// What `cargo test` printed, standard error included.
-        log: PathBuf,
-    },
     /// Rebuild the objects that are loaded into the kernel, or check that they are what their sources say.
     #[command(after_help = bpf::EXAMPLES)]
     Bpf(bpf::Args),
@@ -62,7 +57,6 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Tidy => find_root().and_then(|root| tidy::run(&Repo::read(root)?)).map(code),
         Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)).map(code),
-        Task::Tally { log } => ci::tally(&log).map(code),
         Task::Bpf(args) => find_root().and_then(|root| bpf::run(&root, &args)).map(code),
         Task::Vm(args) => vm::run(&args),
     };

@@ -1,11 +1,14 @@
 //! `cargo xtask ci`: the steps that must pass before a change lands, one after the other, until one fails.
 
+mod cargo_test;
+mod guests;
 mod smoke;
 mod steps;
 mod tally;
+mod times;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -13,7 +16,6 @@ use clap::builder::PossibleValuesParser;
 
 use crate::error::Error;
 use crate::exec;
-use crate::vm::TIMED_OUT;
 use steps::{ON_DEMAND, STEPS};
 use tally::Tally;
 
@@ -33,9 +35,6 @@ pub(crate) struct Args {
     /// Print the steps and what each proves
     #[arg(long)]
     list: bool,
-    /// Count the tests in this output of `cargo test`, which has passed, and run none twice
-    #[arg(long, value_name = "LOG")]
-    tested: Option<PathBuf>,
 }
 
 /// One thing that must hold.
@@ -78,7 +77,6 @@ struct Run {
     /// This program: where it was when the run began, for a build meanwhile may replace it.
     here: PathBuf,
     root: PathBuf,
-    tested: Option<PathBuf>,
     tally: Tally,
 }
 
@@ -97,41 +95,10 @@ impl Run {
         ended_well(&command, status)
     }
 
-    /// Runs a command that runs tests, which are counted. At least one must have passed: a filter that finds none
-    /// proves nothing. A guest that stands still gets a second try: emulated CPUs do, once in some dozens of boots.
-    fn must_test(&mut self, mut command: Command) -> Result<(), Failure> {
+    /// What a command prints, which must end well within `limit`, or with one of `codes`.
+    fn must_print(&self, mut command: Command, limit: Duration, codes: &[i32]) -> Result<String, Failure> {
         announce(&command);
-        let before = self.tally.passed();
-        let mut status = exec::lines(&mut command, |line| self.tally.line(line))?;
-        if status.code() == Some(TIMED_OUT.into()) {
-            println!("   the guest stood still; once more");
-            status = exec::lines(&mut command, |line| self.tally.line(line))?;
-        }
-        ended_well(&command, status)?;
-        if self.tally.passed() > before {
-            return Ok(());
-        }
-        Err(Failure::Unmet(format!("`{}` ran no test", exec::command_line(&command))))
-    }
-
-    /// What a command prints, which must end well within `limit`. A guest has its second try as in [`Self::must_test`].
-    fn must_print(&self, command: Command, limit: Duration) -> Result<String, Failure> {
-        self.must_print_with(command, limit, &[])
-    }
-
-    /// The same where the command may also exit with one of `codes`.
-    fn must_print_with(
-        &self,
-        mut command: Command,
-        limit: Duration,
-        codes: &[i32],
-    ) -> Result<String, Failure> {
-        announce(&command);
-        let (mut status, mut printed) = exec::output_within(&mut command, limit)?;
-        if status.is_some_and(|status| status.code() == Some(TIMED_OUT.into())) {
-            println!("   the guest stood still; once more");
-            (status, printed) = exec::output_within(&mut command, limit)?;
-        }
+        let (status, printed) = exec::output_within(&mut command, limit)?;
         let Some(status) = status else {
             let what = format!("`{}` was not done after {limit:?}", exec::command_line(&command));
             return Err(Failure::Unmet(what));
@@ -140,6 +107,22 @@ impl Run {
             ended_well(&command, status)?;
         }
         Ok(printed)
+    }
+
+    /// Writes the table of times, in which no binary may be over its budget.
+    fn keep(&self, times: &[times::Time]) -> Result<(), Failure> {
+        let path = self.target()?.join("ci-times.tsv");
+        std::fs::write(&path, times::table(times)).map_err(|source| Error::Write { path, source })?;
+        times::over_budget(times).map_or(Ok(()), |what| Err(Failure::Unmet(what)))
+    }
+
+    /// Where builds lie.
+    fn target(&self) -> Result<PathBuf, Failure> {
+        let metadata = ["metadata", "--no-deps", "--format-version", "1", "--locked"];
+        let metadata = exec::output(&mut self.cargo(&metadata))?;
+        let metadata: serde_json::Value = serde_json::from_str(&metadata)
+            .map_err(|error| Error::Parse { what: "`cargo metadata`".into(), why: error.to_string() })?;
+        Ok(metadata["target_directory"].as_str().unwrap_or("target").into())
     }
 }
 
@@ -160,11 +143,8 @@ pub(crate) fn run(root: PathBuf, args: &Args) -> Result<bool, Error> {
         all_steps().for_each(|step| println!("{:<8} {}", step.name, step.proves));
         return Ok(true);
     }
-    let tested = args.tested.as_deref().map(std::path::absolute).transpose();
-    let tested =
-        tested.map_err(|source| Error::Read { path: args.tested.clone().unwrap_or_default(), source })?;
     let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
-    let mut run = Run { here, root, tested, tally: Tally::default() };
+    let mut run = Run { here, root, tally: Tally::default() };
     let mut times = Vec::new();
     let mut failed = None;
     let by_default = STEPS.iter().filter(|_| args.steps.is_empty());
@@ -173,24 +153,22 @@ pub(crate) fn run(root: PathBuf, args: &Args) -> Result<bool, Error> {
         println!("== {}: {}", step.name, step.proves);
         let start = Instant::now();
         let done = (step.run)(&mut run);
-        times.push((step.name, start.elapsed()));
+        times.push(("step", step.name.to_owned(), start.elapsed().as_secs_f64()));
         if let Err(failure) = done {
             failed = Some((step.name, failure));
             break;
         }
     }
 
-    println!("== times");
-    times.iter().for_each(|(name, time)| println!("{name:<8} {:>7.1} s", time.as_secs_f64()));
+    println!("== the slowest");
+    times.append(&mut run.tally.times);
+    print!("{}", times::slowest(&times));
+    if let Err(failure) = run.keep(&times) {
+        failed.get_or_insert(("times", failure));
+    }
     if let Some((name, failure)) = &failed {
         println!("FAILED: {name}: {failure}");
     }
     run.tally.print(failed.is_some());
     Ok(failed.is_none())
-}
-
-/// Prints the sum of a `cargo test` that failed.
-pub(crate) fn tally(log: &Path) -> Result<bool, Error> {
-    Tally::of(log)?.print(true);
-    Ok(true)
 }

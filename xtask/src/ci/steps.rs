@@ -1,14 +1,10 @@
 //! The steps: what each runs, in the order in which they run. Cheap ones come first, what needs the release build last.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::smoke;
-use super::tally::Tally;
-use super::{Failure, Run, Step};
+use super::{Failure, Run, Step, guests, smoke};
 use crate::bpf::{self, Checked};
 use crate::error::Error;
 use crate::exec;
@@ -17,12 +13,10 @@ use crate::tidy;
 
 /// How long `sidelong up` may take beyond the time that it is asked to run for: start, drain, summary.
 const UP_LIMIT: Duration = Duration::from_secs(60);
-/// A guest starts in seconds; emulation, and whatever else the machine does, stretch what it runs.
-const VM_LIMIT: Duration = Duration::from_secs(4 * 60);
-/// Less than that, so that one which stands still is ended by its own program.
-const GUEST_LIMIT: &str = "3m";
-/// Of each target, as an option of libFuzzer. The time to look for new faults is an hour each: CONTRIBUTING.md.
-const FUZZ_TIME: &str = "-max_total_time=30";
+/// Of each target, as an option of libFuzzer: always the same inputs.
+const FUZZ_RUNS: &str = "-runs=20000";
+/// Seconds of each target where new faults are looked for, unless this variable has others.
+const FUZZ_S: (&str, &str) = ("SIDELONG_FUZZ_S", "3600");
 /// A quick experiment, all of its configurations.
 const LAB_LIMIT: Duration = Duration::from_secs(10 * 60);
 
@@ -47,25 +41,26 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "fuzz",
-        proves: "no parser of outside bytes panics, hangs or grows in half a minute",
+        proves: "no parser of outside bytes panics, hangs or grows over a fixed sequence of inputs",
         run: fuzz,
     },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
-    Step {
-        name: "kernel",
-        proves: "the kernel keeps records, and keeps them right: this one, and that of a guest",
-        run: kernel,
-    },
-    Step {
-        name: "vm",
-        proves: "a guest has verbs, and reads its own memory and another guest's by them",
-        run: vm,
-    },
+    Step { name: "kernel", proves: "this kernel keeps records, and keeps them right", run: kernel },
     Step {
         name: "verbs",
-        proves: "the verbs backend keeps its promises on a device, alone and between two",
+        proves: "with verbs no lint has anything to say, and the documentation is right",
         run: verbs,
+    },
+    Step {
+        name: "guest",
+        proves: "a guest's kernel keeps records, and its device the promises of the verbs backend",
+        run: guest,
+    },
+    Step {
+        name: "guests",
+        proves: "two guests read each other's memory by verbs, and one moves nodes of the other",
+        run: guests::two,
     },
 ];
 
@@ -95,6 +90,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         name: "cache",
         proves: "what clusters of caches answer under faults is linearizable for minutes; SIDELONG_SEED=N repeats the commands",
         run: cache,
+    },
+    Step {
+        name: "fuzz-long",
+        proves: "an hour of each fuzz target, or SIDELONG_FUZZ_S=N seconds, finds nothing new",
+        run: fuzz_long,
     },
     Step {
         name: "model-all",
@@ -141,18 +141,11 @@ fn bpf(run: &mut Run) -> Result<(), Failure> {
     }
 }
 
-/// With a log of `cargo test`, only what that leaves out is run: xtask is no default member, so that a bare `cargo run`
-/// means the program.
+/// By the README's command, `cargo test`. It leaves out xtask, which is no default member so that a bare `cargo run` means
+/// the program.
 fn test(run: &mut Run) -> Result<(), Failure> {
-    let Some(log) = run.tested.take() else {
-        return run.must_test(run.cargo(&["test", "--workspace", "--locked"]));
-    };
-    println!("   `cargo test` has passed: {}", log.display());
-    run.tally = Tally::of(&log)?;
-    if run.tally.passed() == 0 {
-        return Err(Failure::Unmet(format!("no test passed in {}", log.display())));
-    }
-    run.must_test(run.cargo(&["test", "-p", "xtask", "--locked"]))
+    run.must_test(run.cargo(&["test"]))?;
+    run.must_test(run.cargo(&["test", "-p", "xtask"]))
 }
 
 fn doc(run: &mut Run) -> Result<(), Failure> {
@@ -217,8 +210,17 @@ fn soak(run: &mut Run) -> Result<(), Failure> {
     run.must_test(run.cargo(&[&tests[..], &["--skip", "offline"]].concat()))
 }
 
-/// Every target of `fuzz/`, two at a time. Without a sanitizer, which needs a nightly compiler; the parsers forbid unsafe code.
 fn fuzz(run: &mut Run) -> Result<(), Failure> {
+    fuzz_all(run, &[FUZZ_RUNS, "-seed=1"])
+}
+
+fn fuzz_long(run: &mut Run) -> Result<(), Failure> {
+    let seconds = std::env::var(FUZZ_S.0).unwrap_or(FUZZ_S.1.into());
+    fuzz_all(run, &[&format!("-max_total_time={seconds}")])
+}
+
+/// Every target of `fuzz/`, two at a time. Without a sanitizer, which needs a nightly compiler; the parsers forbid unsafe code.
+fn fuzz_all(run: &mut Run, until: &[&str]) -> Result<(), Failure> {
     if exec::output(&mut run.cargo(&["fuzz", "--version"])).is_err() {
         run.tally.skip("fuzz", "there is no cargo-fuzz: cargo install cargo-fuzz --locked");
         return Ok(());
@@ -230,7 +232,8 @@ fn fuzz(run: &mut Run) -> Result<(), Failure> {
         let mut fuzz = run.cargo(&["fuzz", "run", "--sanitizer", "none", target]);
         let (new, seeds) = (new.path().join(target), run.root.join("fuzz/seeds").join(target));
         std::fs::create_dir(&new).map_err(|source| Error::Read { path: new.clone(), source })?;
-        fuzz.args([new, seeds]).args(["--", FUZZ_TIME, "-timeout=10", "-rss_limit_mb=2048", "-verbosity=0"]);
+        fuzz.args([new, seeds]).arg("--").args(until);
+        fuzz.args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0"]);
         run.must(fuzz)
     };
     let targets: Vec<&str> = targets.lines().collect();
@@ -245,7 +248,7 @@ fn fuzz(run: &mut Run) -> Result<(), Failure> {
 fn up(run: &mut Run) -> Result<(), Failure> {
     let mut up = sidelong(run)?;
     up.args(["up", "--for", "10s", "--json"]);
-    let printed = run.must_print(up, UP_LIMIT)?;
+    let printed = run.must_print(up, UP_LIMIT, &[])?;
     print!("{printed}");
     smoke::summary(&printed).map_err(Failure::Unmet)
 }
@@ -256,113 +259,46 @@ fn lab(run: &mut Run) -> Result<(), Failure> {
     let mut lab = sidelong(run)?;
     lab.args(["lab", "run", "R10", "--quick", "--out"]).arg(out.path());
     // A missed target and a busy machine are not what this step is about.
-    print!("{}", run.must_print_with(lab, LAB_LIMIT, &[3, 4])?);
+    print!("{}", run.must_print(lab, LAB_LIMIT, &[3, 4])?);
     let rows = out.path().join("R10/rows.csv");
     let rows = std::fs::read_to_string(&rows).map_err(cannot_read(rows))?;
     smoke::rows(&rows).map_err(Failure::Unmet)
 }
 
-fn vm(run: &mut Run) -> Result<(), Failure> {
-    // The client comes again until the server listens.
-    let alone = "ibv_devinfo -d rxe0; ib_read_lat -d rxe0 >&2 & until ib_read_lat -d rxe0 localhost; do sleep 1; done";
-    let printed = in_guest(run, &["sh", "-c", alone])?;
-    smoke::device(&printed).map_err(Failure::Unmet)?;
-    smoke::latency(&printed).map_err(Failure::Unmet)?;
-    let two =
-        ["--two", "--port", "18515", "--node", "ib_read_lat -d rxe0", "--edge", "ib_read_lat -d rxe0 node"];
-    smoke::latency(&in_guest(run, &two)?).map_err(Failure::Unmet)
-}
-
-/// The tests of a record that the kernel keeps: those that take too long elsewhere here, and all of them in the guest,
-/// whose CPUs may also be taken offline.
+/// The tests of a record that the kernel keeps which take too long elsewhere.
 fn kernel(run: &mut Run) -> Result<(), Failure> {
-    let tests = ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "it", "--"];
-    let of_kernel = [&tests[..], &["kernel::", "accuracy::"]].concat();
-    run.must_test(run.cargo(&[&of_kernel[..], &["--ignored", "--skip", "offline"]].concat()))?;
-    let mut there = run.cargo(&[&of_kernel[..], &["--include-ignored", "--skip", "in_100_million"]].concat());
-    there.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
-    run.must_test(there)
+    run.must_test(run.cargo(&[KERNEL, &["--", "--ignored", "--skip", "offline"]].concat()))
 }
 
-/// Tests run in the guest that way: cargo hands their binaries to what this names.
-const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+const KERNEL: &[&str] =
+    &["test", "-p", "sidelong-load", "--release", "--locked", "--test", "kernel", "--test", "accuracy"];
 
-fn guest_runner(run: &Run) -> String {
-    format!("{} vm --", run.here.display())
+fn with_verbs(run: &Run, args: &[&str], rest: &[&str]) -> Command {
+    run.cargo(&[args, &["--features", "verbs", "--locked"], rest].concat())
 }
 
-/// The tests that need a device.
 fn verbs(run: &mut Run) -> Result<(), Failure> {
-    for (package, tests) in [
-        ("sidelong-fabric", &["conformance::verbs::"][..]),
-        ("sidelong-fabric", &["verbs::", "--skip", "conformance::"]),
-        ("sidelong", &["machines::over_verbs::"]),
-        ("sidelong", &["caches::over_verbs::"]),
-        ("sidelong", &["cache_histories::over_verbs"]),
+    let both = ["clippy", "-p", "sidelong-fabric", "-p", "sidelong", "--all-targets"];
+    run.must(with_verbs(run, &both, &["--", "-D", "warnings"]))?;
+    run.must_test(with_verbs(run, &["test", "--doc", "-p", "sidelong-fabric"], &[]))
+}
+
+/// All tests of a record that the kernel keeps, as a guest's CPUs may also be taken offline, and those that need a device.
+fn guest(run: &mut Run) -> Result<(), Failure> {
+    let mut tests =
+        vec![run.cargo(&[KERNEL, &["--", "--include-ignored", "--skip", "in_100_million"]].concat())];
+    for (package, target, filter) in [
+        ("sidelong-fabric", "conformance", "verbs::"),
+        ("sidelong-fabric", "verbs", ""),
+        ("sidelong", "machines", "over_verbs::"),
+        ("sidelong", "caches", "over_verbs::"),
+        ("sidelong", "cache_histories", "over_verbs"),
     ] {
-        let arguments = ["test", "-p", package, "--locked", "--test", "it", "--"];
-        let mut tests = run.cargo(&[&arguments[..], tests].concat());
-        // One after the other: two emulated CPUs are soon busy.
-        tests.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
-        run.must_test(tests)?;
+        tests.push(with_verbs(run, &["test", "-p", package, "--test", target], &["--", filter]));
     }
-    // Emulated, a debug build takes longer than its timeouts: what follows runs the release build.
-    measured(run)?;
-    two_machines(run)
-}
-
-/// What operations cost, beside perftest in one guest and from one guest to another. That it can be told, not what it is.
-fn measured(run: &Run) -> Result<(), Failure> {
-    let program = built(run, "release/sidelong")?;
-    let program = program.display();
-    let beside = format!("{program} lab run perftest --quick --out /tmp; cat /tmp/perftest/rows.csv");
-    smoke::beside_perftest(&in_guest(run, &["bash", "-c", &beside])?).map_err(Failure::Unmet)?;
-    let perf = format!("SIDELONG_SECRET='known to both guests' {program} perf");
-    let serve = format!("{perf} serve");
-    let ask = |what: &str| format!("{perf} {what} --to node --fabric verbs --quick");
-    let ask = format!("{} && {}", ask("read"), ask("write --ping-pong"));
-    let printed = in_guest(run, &["--two", "--port", "7471", "--node", &serve, "--edge", &ask])?;
-    smoke::measured(&printed).map_err(Failure::Unmet)
-}
-
-/// An edge on one machine moves a node on another, and a cache on one reads another's memory.
-fn two_machines(run: &Run) -> Result<(), Failure> {
-    let [node, edge] = [include_str!("two/node.sh"), include_str!("two/edge.sh")];
-    let printed = between_two(run, "7203", include_str!("two/cluster.toml"), node, edge)?;
-    smoke::moved(&printed).map_err(Failure::Unmet)?;
-    let [cache, reader] = [include_str!("two/cache.sh"), include_str!("two/reader.sh")];
-    let printed = between_two(run, "7302", include_str!("two/caches.toml"), cache, reader)?;
-    smoke::read(&printed).map_err(Failure::Unmet)
-}
-
-/// What two guests print that run a script each, with the program and a cluster file. The second begins once the first one
-/// listens at `port`.
-fn between_two(run: &Run, port: &str, cluster: &str, first: &str, second: &str) -> Result<String, Failure> {
-    let program = built(run, "release/sidelong")?;
-    let directory =
-        tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
-    let write = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        let mut options = std::fs::OpenOptions::new();
-        // It holds a secret.
-        let opened = options.write(true).create_new(true).mode(0o600).open(&path);
-        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map(|()| path.clone()).map_err(|source| Error::Write { path, source })
-    };
-    let cluster = write("cluster.toml", cluster)?;
-    let command =
-        |script: PathBuf| format!("bash {} {} {}", script.display(), program.display(), cluster.display());
-    let first = command(write("first.sh", first)?);
-    let second = command(write("second.sh", second)?);
-    in_guest(run, &["--two", "--port", port, "--node", &first, "--edge", &second])
-}
-
-/// What `cargo xtask vm` prints, which must end well.
-fn in_guest(run: &Run, args: &[&str]) -> Result<String, Failure> {
-    let vm = ["xtask", "vm", "--timeout", GUEST_LIMIT];
-    let printed = run.must_print(run.cargo(&[&vm, args].concat()), VM_LIMIT)?;
-    print!("{printed}");
-    Ok(printed)
+    // Emulated, a debug build takes longer than its timeouts.
+    run.must(with_verbs(run, &["build", "--release", "-p", "sidelong"], &[]))?;
+    guests::one(run, tests)
 }
 
 /// The program, as the step `release` has built it.
@@ -373,12 +309,8 @@ fn sidelong(run: &Run) -> Result<Command, Failure> {
 }
 
 /// Something that an earlier step has built.
-fn built(run: &Run, what: &str) -> Result<PathBuf, Failure> {
-    let metadata =
-        exec::output(&mut run.cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata)
-        .map_err(|error| Error::Parse { what: "`cargo metadata`".into(), why: error.to_string() })?;
-    let path = PathBuf::from(metadata["target_directory"].as_str().unwrap_or("target")).join(what);
+pub(super) fn built(run: &Run, what: &str) -> Result<PathBuf, Failure> {
+    let path = run.target()?.join(what);
     if path.exists() {
         return Ok(path);
     }

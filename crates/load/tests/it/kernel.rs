@@ -365,7 +365,7 @@ fn words<const W: usize>(region: &Region, at: usize) -> [u64; W] {
 
 /// For a guest, whose CPUs no other program needs.
 #[test]
-#[ignore = "takes a CPU offline: run in a guest by `cargo xtask ci kernel`"]
+#[ignore = "takes a CPU offline: run in a guest by `cargo xtask ci guest`"]
 fn a_cpu_may_go_offline() {
     let test = "a_cpu_may_go_offline";
     let switch = std::path::Path::new("/sys/devices/system/cpu/cpu1/online");

@@ -32,7 +32,7 @@ const RUN: How = Run { after: "true" };
 /// Commands by their beginning; the longest row that matches counts.
 const SHOWN: &[(&str, How)] = &[
     ("(umask 077; head", RUN),
-    ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=", By(&["ci kernel", "ci verbs"])),
+    ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=", By(&["ci guest"])),
     ("./fetch", By(&["crates/sidelong/tests/it/fronts.rs"])),
     ("cargo", Cargo),
     ("cc fronts/examples/fetch.c", By(&["crates/sidelong/tests/it/fronts.rs"])),

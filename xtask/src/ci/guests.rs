@@ -1,0 +1,102 @@
+//! What runs in guests of `cargo xtask vm`: one that runs all that one can, and two that run all that takes two.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::Command;
+use std::time::Instant;
+
+use super::tally::GUEST;
+use super::{Failure, Run, announce, cargo_test, ended_well, smoke, steps};
+use crate::error::Error;
+use crate::exec;
+use crate::vm::TIMED_OUT;
+
+/// Emulation, and whatever else the machine does, stretch what a guest runs.
+const LIMIT: &str = "15m";
+/// Cargo hands the test binaries to what this variable names.
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+/// The client comes again until the server listens.
+const DEVICE: &str = "ibv_devinfo -d rxe0; ib_read_lat -d rxe0 >/dev/null & until ib_read_lat -d rxe0 localhost; do sleep 1; done";
+
+/// One guest: its device, tests by `cargo test ...`, and what operations cost beside perftest. That it can be told, not
+/// what it is.
+pub(super) fn one(run: &mut Run, commands: Vec<Command>) -> Result<(), Failure> {
+    let program = steps::built(run, "release/sidelong")?;
+    let mut script = format!("{DEVICE}\n");
+    let mut built = Vec::new();
+    for mut command in commands {
+        let binaries = run.build_tests(&command)?;
+        // One test after the other: two emulated CPUs are soon busy. A test that fails gets a guest of its own.
+        command.env("RUST_TEST_THREADS", "1").env(RUNNER, format!("{} vm --", run.here.display()));
+        for binary in &binaries {
+            let words = cargo_test::split(&command).1.into_iter().map(quoted).collect::<Vec<_>>().join(" ");
+            let [dir, path] = [&binary.dir, &binary.path].map(|path| quoted(path.as_os_str()));
+            // As cargo has it.
+            script +=
+                &format!("echo '     Running' {}\n", quoted(format!("({})", binary.path.display()).as_ref()));
+            script += &format!("(cd {dir} && RUST_TEST_THREADS=1 exec {path} {words}) || ");
+            script += &format!("echo 'error: test failed, to rerun pass `{}`'\n", binary.name);
+        }
+        built.push((command, binaries));
+    }
+    let perftest = format!("{} lab run perftest --quick --out /tmp", quoted(program.as_os_str()));
+    script += &format!("{perftest}; cat /tmp/perftest/rows.csv\n");
+
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new()?;
+        file.write_all(script.as_bytes()).map(|()| file)
+    };
+    let script = write().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+    let path = script.path().to_string_lossy();
+    let printed = in_guest(run, &["bash", "-c", &format!("exec bash {path} 2>&1")])?;
+    run.run_again(&built)?;
+    smoke::device(&printed).and_then(|()| smoke::latency(&printed)).map_err(Failure::Unmet)?;
+    smoke::beside_perftest(&printed).map_err(Failure::Unmet)
+}
+
+/// Two guests: perftest, `sidelong perf`, an edge on one machine that moves a node on the other, and a cache on one that
+/// reads the other's memory. The scripts are in `two`.
+pub(super) fn two(run: &mut Run) -> Result<(), Failure> {
+    let program = steps::built(run, "release/sidelong")?;
+    let two = run.root.join("xtask/src/ci/two");
+    let script = |name: &str| {
+        let [script, program] = [two.join(name), program.clone()].map(|path| quoted(path.as_os_str()));
+        format!("bash {script} {program}")
+    };
+    let [node, edge] = ["serve.sh", "ask.sh"].map(script);
+    let printed = in_guest(run, &["--two", "--node", &node, "--edge", &edge])?;
+    for check in [smoke::latency, smoke::measured, smoke::moved, smoke::read] {
+        check(&printed).map_err(Failure::Unmet)?;
+    }
+    Ok(())
+}
+
+/// What guests print. One that stands still gets a second try: emulated CPUs do, once in some dozens of boots.
+fn in_guest(run: &mut Run, args: &[&str]) -> Result<String, Failure> {
+    let mut vm = Command::new(&run.here);
+    vm.args(["vm", "--timeout", LIMIT]).args(args);
+    announce(&vm);
+    run.tally.begin(GUEST, 1);
+    let before = run.tally.clone();
+    let mut boot = |run: &mut Run| {
+        let mut printed = String::new();
+        let status = exec::lines(&mut vm, |line| {
+            run.tally.line(line, Instant::now());
+            printed += line;
+            printed.push('\n');
+        })?;
+        Ok::<_, Error>((status, printed))
+    };
+    let (mut status, mut printed) = boot(run)?;
+    if status.code() == Some(TIMED_OUT.into()) {
+        println!("   the guest stood still; once more");
+        run.tally = before;
+        (status, printed) = boot(run)?;
+    }
+    ended_well(&vm, status).map(|()| printed)
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &OsStr) -> String {
+    format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
+}
