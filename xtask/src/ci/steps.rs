@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Failure, Run, Step, guests, smoke};
@@ -36,7 +37,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "release", proves: "the program builds as users build it", run: release },
     Step {
         name: "soak",
-        proves: "of 100 million reads of records under way none that is torn or stale is accepted",
+        proves: "of 100 million reads of records none that is torn or stale is accepted; the kernel keeps them right",
         run: soak,
     },
     Step {
@@ -46,7 +47,6 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
-    Step { name: "kernel", proves: "this kernel keeps records, and keeps them right", run: kernel },
     Step {
         name: "verbs",
         proves: "with verbs no lint has anything to say, and the documentation is right",
@@ -236,12 +236,13 @@ fn fuzz_all(run: &mut Run, until: &[&str]) -> Result<(), Failure> {
         fuzz.args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0"]);
         run.must(fuzz)
     };
-    let targets: Vec<&str> = targets.lines().collect();
-    targets.chunks(2).try_for_each(|pair| {
-        std::thread::scope(|scope| {
-            let runs: Vec<_> = pair.iter().map(|target| scope.spawn(|| fuzzed(target))).collect();
-            runs.into_iter().try_for_each(|run| run.join().expect("it reports its errors"))
-        })
+    let targets = Mutex::new(targets.lines());
+    let next = || targets.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let all = || std::iter::from_fn(next).try_for_each(fuzzed);
+    std::thread::scope(|scope| {
+        let workers = [scope.spawn(all), scope.spawn(all)];
+        let [one, other] = workers.map(|worker| worker.join().expect("it reports its errors"));
+        one.and(other)
     })
 }
 
@@ -265,14 +266,6 @@ fn lab(run: &mut Run) -> Result<(), Failure> {
     smoke::rows(&rows).map_err(Failure::Unmet)
 }
 
-/// The tests of a record that the kernel keeps which take too long elsewhere.
-fn kernel(run: &mut Run) -> Result<(), Failure> {
-    run.must_test(run.cargo(&[KERNEL, &["--", "--ignored", "--skip", "offline"]].concat()))
-}
-
-const KERNEL: &[&str] =
-    &["test", "-p", "sidelong-load", "--release", "--locked", "--test", "kernel", "--test", "accuracy"];
-
 fn with_verbs(run: &Run, args: &[&str], rest: &[&str]) -> Command {
     run.cargo(&[args, &["--features", "verbs", "--locked"], rest].concat())
 }
@@ -285,8 +278,10 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
 
 /// All tests of a record that the kernel keeps, as a guest's CPUs may also be taken offline, and those that need a device.
 fn guest(run: &mut Run) -> Result<(), Failure> {
-    let mut tests =
-        vec![run.cargo(&[KERNEL, &["--", "--include-ignored", "--skip", "in_100_million"]].concat())];
+    let kernel =
+        ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "kernel", "--test", "accuracy"];
+    let filter = ["--", "--include-ignored", "--skip", "in_100_million"];
+    let mut tests = vec![run.cargo(&[&kernel[..], &filter].concat())];
     for (package, target, filter) in [
         ("sidelong-fabric", "conformance", "verbs::"),
         ("sidelong-fabric", "verbs", ""),

@@ -34,9 +34,9 @@ const HARDWARE: &[&str] = &[
 ];
 
 /// What the kernel is told besides what it hands on to init. QEMU's emulated CPUs share one time stamp counter, which Linux
-/// does not believe; without it each look at the clock would leave the guest. Nothing here defends against itself, so
-/// mitigations only cost.
-const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off";
+/// does not believe; without it each look at the clock would leave the guest. On a busy host they also miss the
+/// ticks by which Linux checks its timer, and it would panic. Nothing here defends against itself, so mitigations only cost.
+const KERNEL_LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check mitigations=off";
 
 /// What all guests of a run have in common.
 pub(super) struct Machine<'a> {
