@@ -48,11 +48,6 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
     Step {
-        name: "verbs",
-        proves: "with verbs no lint has anything to say, and the documentation is right",
-        run: verbs,
-    },
-    Step {
         name: "guest",
         proves: "a guest's kernel keeps records, and its device the promises of the verbs backend",
         run: guest,
@@ -266,33 +261,19 @@ fn lab(run: &mut Run) -> Result<(), Failure> {
     smoke::rows(&rows).map_err(Failure::Unmet)
 }
 
-fn with_verbs(run: &Run, args: &[&str], rest: &[&str]) -> Command {
-    run.cargo(&[args, &["--features", "verbs", "--locked"], rest].concat())
-}
-
-fn verbs(run: &mut Run) -> Result<(), Failure> {
-    let both = ["clippy", "-p", "sidelong-fabric", "-p", "sidelong", "--all-targets"];
-    run.must(with_verbs(run, &both, &["--", "-D", "warnings"]))?;
-    run.must_test(with_verbs(run, &["test", "--doc", "-p", "sidelong-fabric"], &[]))
-}
-
 /// All tests of a record that the kernel keeps, as a guest's CPUs may also be taken offline, and those that need a device.
 fn guest(run: &mut Run) -> Result<(), Failure> {
-    let kernel =
-        ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "kernel", "--test", "accuracy"];
-    let filter = ["--", "--include-ignored", "--skip", "in_100_million"];
+    let kernel = ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "it", "--"];
+    let filter = ["kernel::", "accuracy::", "--include-ignored", "--skip", "in_100_million"];
     let mut tests = vec![run.cargo(&[&kernel[..], &filter].concat())];
-    for (package, target, filter) in [
-        ("sidelong-fabric", "conformance", "verbs::"),
-        ("sidelong-fabric", "verbs", ""),
-        ("sidelong", "machines", "over_verbs::"),
-        ("sidelong", "caches", "over_verbs::"),
-        ("sidelong", "cache_histories", "over_verbs"),
+    for (package, filters) in [
+        ("sidelong-fabric", &["conformance::verbs::"][..]),
+        ("sidelong-fabric", &["verbs::", "--skip", "conformance::"]),
+        ("sidelong", &["machines::over_verbs::", "caches::over_verbs::", "cache_histories::over_verbs"]),
     ] {
-        tests.push(with_verbs(run, &["test", "-p", package, "--test", target], &["--", filter]));
+        let it = ["test", "-p", package, "--locked", "--test", "it", "--"];
+        tests.push(run.cargo(&[&it[..], filters].concat()));
     }
-    // Emulated, a debug build takes longer than its timeouts.
-    run.must(with_verbs(run, &["build", "--release", "-p", "sidelong"], &[]))?;
     guests::one(run, tests)
 }
 
