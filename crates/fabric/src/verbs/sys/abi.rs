@@ -3,8 +3,8 @@
 //!
 //! The verbs of the data path are inline in the header, and call what a device's driver left in its context. So are they
 //! here. Each of the library's symbols has versions; one looked up without a version is the newest, which is also the one
-//! that a program gets that is compiled now. None of these symbols has changed since version 1.1 of the library's ABI
-//! (2008), except `_ibv_query_gid_table`, which is as old as rdma-core 31 (2020).
+//! that a program gets that is compiled now. None of these symbols has changed since version 1.1 of the library's ABI. The
+//! youngest is `_ibv_query_gid_table`, of rdma-core 32 (2020).
 //!
 //! The compiler compares each structure with the offsets that stand beside its fields, and a test compares these and the
 //! constants with the header, where it is installed.
@@ -13,6 +13,7 @@
 
 #![allow(non_camel_case_types, reason = "the names of the header, under which manuals explain them")]
 
+use std::error::Error as _;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::sync::OnceLock;
@@ -76,7 +77,9 @@ impl Library {
     /// The library, which is loaded by the first call; or why it cannot be.
     pub(in crate::verbs) fn get() -> Result<&'static Library, &'static str> {
         static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-        let loaded = LIBRARY.get_or_init(|| Library::load().map_err(|error| error.to_string()));
+        // The reason is what the dynamic linker says; the error itself only names the call.
+        let reason = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
+        let loaded = LIBRARY.get_or_init(|| Library::load().map_err(reason));
         loaded.as_ref().map_err(String::as_str)
     }
 }
