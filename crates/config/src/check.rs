@@ -1,14 +1,13 @@
 //! Checks of a cluster file. Each names the key, what it found there, and what it expected.
 
 mod cache;
+mod expect;
 mod front;
 mod node;
 mod site;
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
@@ -22,29 +21,21 @@ use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 use cache::{cache, cache_peers};
+use expect::{
+    Addresses, Check, HOUR, MICROS_10, MILLI, MINUTE, NAME_BYTES_MAX, Seen, excerpt, expect, is_text, millis,
+    ms, name, port, within,
+};
 use front::{connect_addresses, front};
 use node::{lasting_group, node};
 use site::site;
 
+pub(crate) use expect::Problem;
 pub(crate) use node::server;
-
-/// Longest name. Names become file names in the run directory.
-const NAME_BYTES_MAX: usize = 64;
 
 /// Most certificates of one edge.
 const CERTIFICATES_MAX: usize = 1024;
 /// Most addresses of the workload's clients.
 const ADDRESSES_MAX: u32 = 4096;
-
-/// Why a file is refused, before the key's line is known.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) at: At,
-    pub(crate) found: String,
-    pub(crate) expected: String,
-}
-
-type Check = Result<(), Problem>;
 
 /// Checks the tables that occur once.
 pub(crate) fn sections(file: &ClusterFile) -> Check {
@@ -303,11 +294,6 @@ pub(crate) fn port_after(at: At, address: SocketAddr, k: usize) -> Result<Socket
     Ok(SocketAddr::new(address.ip(), port))
 }
 
-const MILLI: Duration = Duration::from_millis(1);
-const MICROS_10: Duration = Duration::from_micros(10);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
-
 fn secret(file: &ClusterFile) -> Check {
     let at = At::section("cluster");
     let cluster = &file.cluster;
@@ -511,105 +497,4 @@ fn count(section: &'static str, count: usize, max: usize) -> Check {
         let found = if count == 0 { format!("no [[{section}]]") } else { format!("{count} [[{section}]]") };
         (found, format!("from 1 to {max} of them"))
     })
-}
-
-fn name(at: At, what: &str, name: &str) -> Check {
-    let usable = |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    expect(is_text(name, NAME_BYTES_MAX, usable), at, || {
-        let expected = format!("1 to {NAME_BYTES_MAX} of a-z, 0-9 and -: it names files");
-        (format!("{what} name {:?}", excerpt(name)), expected)
-    })
-}
-
-fn port(at: At, address: SocketAddr) -> Check {
-    expect(address.port() != 0, at, || (format!("address {address} has port 0"), "a fixed port".into()))
-}
-
-fn millis(at: At, key: &'static str, time: Duration, min: Duration, max: Duration) -> Check {
-    let unit = |time: Duration| if key.ends_with("_s") { time.as_secs_f64() } else { ms(time) };
-    expect((min..=max).contains(&time), at.key(key), || {
-        (format!("{key} is {}", unit(time)), format!("from {} to {}", unit(min), unit(max)))
-    })
-}
-
-fn within<T: PartialOrd + Display>(at: At, key: &'static str, value: T, min: T, max: T) -> Check {
-    expect(min <= value && value <= max, at.key(key), || {
-        (format!("{key} is {value}"), format!("from {min} to {max}"))
-    })
-}
-
-/// Refuses the file unless `holds`, with what was found and what was expected.
-fn expect(holds: bool, at: At, otherwise: impl FnOnce() -> (String, String)) -> Check {
-    if holds {
-        return Ok(());
-    }
-    let (found, expected) = otherwise();
-    Err(Problem { at, found, expected })
-}
-
-fn is_text(text: &str, bytes_max: usize, usable: impl Fn(u8) -> bool) -> bool {
-    (1..=bytes_max).contains(&text.len()) && text.bytes().all(usable)
-}
-
-/// The start of an unusable text, so that an error stays a line.
-fn excerpt(text: &str) -> String {
-    text.chars().take(NAME_BYTES_MAX + 1).collect()
-}
-
-fn ms(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1e6
-}
-
-/// Texts that may occur only once, and the owner of each.
-#[derive(Default)]
-struct Seen<'a>(HashMap<&'a str, String>);
-
-impl<'a> Seen<'a> {
-    fn once(&mut self, at: At, what: &str, text: &'a str, whose: String) -> Check {
-        let first = self.0.insert(text, whose);
-        expect(first.is_none(), at, || {
-            (
-                format!("{what} {text:?} is already used by {}", first.unwrap_or_default()),
-                "unique names".into(),
-            )
-        })
-    }
-}
-
-/// Addresses that processes listen on. One that listens on all addresses of a port excludes the others.
-#[derive(Default)]
-struct Addresses {
-    ports: HashMap<u16, Vec<(IpAddr, String)>>,
-    sockets: HashMap<PathBuf, String>,
-}
-
-impl Addresses {
-    fn once(&mut self, at: At, address: SocketAddr, who: impl Fn() -> String) -> Check {
-        let port = self.ports.entry(address.port()).or_default();
-        let clash = port
-            .iter()
-            .find(|(ip, _)| *ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified());
-        expect(clash.is_none(), at, || {
-            let first = clash.map_or("", |(_, first)| first);
-            (format!("{} would listen on {address}, as {first} does", who()), "a different address".into())
-        })?;
-        port.push((address.ip(), who()));
-        Ok(())
-    }
-
-    fn server_once(&mut self, at: At, server: &ServerAddress, who: impl Fn() -> String) -> Check {
-        match server {
-            ServerAddress::Tcp(address) => self.once(at, *address, who),
-            ServerAddress::Unix(path) => {
-                let first = self.sockets.insert(path.clone(), who());
-                expect(first.is_none(), at, || {
-                    let first = first.unwrap_or_default();
-                    (
-                        format!("{} would listen on {server}, as {first} does", who()),
-                        "a different address".into(),
-                    )
-                })
-            }
-        }
-    }
 }

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Addresses, At, Check, MINUTE, Seen, expect, millis, ms, name, port, within};
+use super::expect::{Addresses, Check, MINUTE, Seen, expect, millis, ms, name, port, within};
 use crate::file::ClusterFile;
+use crate::lines::At;
 use crate::sections::CACHE_PEERS_MAX;
 use crate::words::Fabric;
 

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use sidelong_os::ServerAddress;
 use sidelong_policy::balance::Balance;
 
-use super::{Addresses, At, Check, excerpt, expect, name, port};
+use super::expect::{Addresses, Check, excerpt, expect, name, port};
 use crate::file::{ClusterFile, FrontEntry};
+use crate::lines::At;
 use crate::words::{LedBy, Proxy};
 
 pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {

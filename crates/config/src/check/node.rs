@@ -8,7 +8,7 @@ use std::time::Duration;
 use sidelong_layout::NODES_MAX;
 use sidelong_os::ServerAddress;
 
-use super::{Check, HOUR, MILLI, Problem, excerpt, expect, is_text, millis, ms, name, port, within};
+use super::expect::{Check, HOUR, MILLI, Problem, excerpt, expect, is_text, millis, ms, name, port, within};
 use crate::file::{NodeEntry, Ready, Serves, SiteEntry};
 use crate::lines::At;
 use crate::words::Service;

@@ -3,7 +3,7 @@
 use sidelong_layout::NODES_MAX;
 use sidelong_policy::admission::Requests;
 
-use super::{Check, HOUR, MILLI, MINUTE, Problem, excerpt, expect, is_text, millis, name, within};
+use super::expect::{Check, HOUR, MILLI, MINUTE, Problem, excerpt, expect, is_text, millis, name, within};
 use crate::file::SiteEntry;
 use crate::lines::At;
 
