@@ -40,6 +40,7 @@ mod keys;
 mod names;
 mod oracle;
 mod reader;
+mod recognise;
 mod request;
 mod sample;
 mod sampled;

@@ -9,8 +9,9 @@ use crate::clf::Lines;
 use crate::compact::{Blocks, Header};
 use crate::csv::{Columns, Rows};
 use crate::error::{Error, Fault, Result};
-use crate::format::{Format, HEAD_BYTES, RECOGNISED_BYTES, Stamps};
+use crate::format::{Format, Stamps};
 use crate::keys::Keys;
+use crate::recognise::{HEAD_BYTES, RECOGNISED_BYTES, recognise};
 use crate::request::Request;
 use crate::source::{self, Position};
 use crate::spread::Spread;
@@ -117,7 +118,7 @@ impl Reader {
             }
             (None, None) if head.is_empty() => return Err(Error::Empty { origin }),
             (None, None) => {
-                Format::recognise(&head).ok_or_else(|| Error::UnknownFormat { origin: origin.clone() })?
+                recognise(&head).ok_or_else(|| Error::UnknownFormat { origin: origin.clone() })?
             }
         };
         let mut head = &head[..head.len().min(HEAD_BYTES)];
