@@ -11,7 +11,7 @@ use hyper::body::{Body, Incoming};
 
 use super::book::Full;
 use super::burn::Burners;
-use super::config::{OriginConfig, OriginError, ServiceTime};
+use super::config::{NODE_HEADER, OriginConfig, OriginError, ServiceTime};
 use super::content::{Content, ContentBody, synthetic_bytes};
 use super::crowd::{Crowd, Pulse};
 use super::files::{Absent, Files};
@@ -21,7 +21,7 @@ use super::workers::Workers;
 /// How often a file is tried for which there is no descriptor, while idle connections leave.
 const FILE_TRIES: u32 = 10;
 
-static NODE: HeaderName = HeaderName::from_static(super::NODE_HEADER);
+static NODE: HeaderName = HeaderName::from_static(NODE_HEADER);
 
 /// An origin without its sockets.
 pub(super) struct Origin {

@@ -9,6 +9,9 @@ use http::header::InvalidHeaderValue;
 
 use super::documents::Documents;
 
+/// The response header that names the node which answered.
+pub const NODE_HEADER: &str = "x-sidelong-node";
+
 /// Smallest bound on a request head that hyper accepts, in bytes.
 const HEAD_BYTES_MIN: usize = 8192;
 
@@ -38,7 +41,7 @@ pub enum ServiceTime {
 /// Everything that [`serve`](super::serve) needs. Start from [`OriginConfig::default`].
 #[derive(Clone, Debug)]
 pub struct OriginConfig {
-    /// Name of the node, sent with each response in [`NODE_HEADER`](super::NODE_HEADER).
+    /// Name of the node, sent with each response in [`NODE_HEADER`].
     pub name: Option<String>,
     /// Virtual workers: requests that are in service at once.
     pub workers: u32,

@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use sidelong_policy::documents::{Field, Reply, Validators, may_keep};
 
+use super::config::NODE_HEADER;
 use super::content::{Content, ContentBody};
 use super::crowd::Pulse;
 use super::files::Absent;
@@ -133,7 +134,7 @@ impl Documents {
                 }
                 let date = httpdate::fmt_http_date(SystemTime::now());
                 let mut head = format!("date: {date}\r\n").into_bytes();
-                let node = name.map(|name| (super::NODE_HEADER.as_bytes(), name.as_bytes()));
+                let node = name.map(|name| (NODE_HEADER.as_bytes(), name.as_bytes()));
                 for (name, value) in response.into_iter().chain(node) {
                     head.extend([name, b": ", value, b"\r\n"].concat());
                 }

@@ -29,10 +29,7 @@ mod gauges;
 mod serve;
 mod workers;
 
-pub use config::{OriginConfig, OriginError, ServiceTime};
+pub use config::{NODE_HEADER, OriginConfig, OriginError, ServiceTime};
 pub use documents::{Current, Documents, Told};
 pub use gauges::OriginGauges;
 pub use serve::{Drained, serve};
-
-/// The response header that names the node which answered.
-pub const NODE_HEADER: &str = "x-sidelong-node";
