@@ -29,7 +29,7 @@ pub fn compare(first: &Path, second: &Path) -> Result<String> {
         });
     }
     let of_model =
-        || (0..FIELDS.len()).filter(|&field| model.has(&FIELDS[field]) && FIELDS[field].key != "seed");
+        || (0..FIELDS.len()).filter(|&field| FIELDS[field].is_of(model) && FIELDS[field].key != "seed");
     let is_fixed = |field: &usize| a.config.fixed(*field).is_some() && b.config.fixed(*field).is_some();
     let (fixed, swept): (Vec<_>, Vec<_>) = of_model().partition(is_fixed);
     let apart: Vec<_> = fixed.iter().filter(|&&of| a.config.fixed(of) != b.config.fixed(of)).collect();

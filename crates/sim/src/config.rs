@@ -97,7 +97,7 @@ impl Config {
             return Err(refuse(name, "run.model cannot be swept: their figures differ"));
         }
         let foreign = (0..FIELDS.len())
-            .find(|&field| self.origins[field] != Origin::Default && !self.model().has(&FIELDS[field]));
+            .find(|&field| self.origins[field] != Origin::Default && !FIELDS[field].is_of(self.model()));
         foreign.map_or(Ok(()), |field| {
             let (of, model) = (FIELDS[field].name(), self.model().as_str());
             let reason = format!("{of} does not belong to the model {model} (run.model)");
@@ -259,7 +259,7 @@ impl Config {
         let mut text = format!("profile = \"{}\"  # {said}\n", PROFILES[self.profile]);
         let mut section = "";
         let fields = FIELDS.iter().zip(&self.values).zip(&self.origins);
-        for ((field, values), from) in fields.filter(|((field, _), _)| self.model().has(field)) {
+        for ((field, values), from) in fields.filter(|((field, _), _)| field.is_of(self.model())) {
             if field.section != section {
                 section = field.section;
                 text += &format!("\n[{section}]\n");

@@ -32,6 +32,18 @@ pub struct Field {
     pub source: &'static str,
 }
 
+impl Field {
+    /// Whether it is a field of `model`.
+    pub(crate) fn is_of(&self, model: Model) -> bool {
+        match self.section {
+            "sites" | "admission" | "reconfig" => model == Model::Reconfig,
+            "run" => model == Model::Cache || self.key != "warmup",
+            // Both models use the number of nodes.
+            _ => model == Model::Cache || self.key == "nodes",
+        }
+    }
+}
+
 /// What a field may be.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {

@@ -122,6 +122,31 @@ pub struct Outcome {
     pub table_bytes_per_entry: f64,
 }
 
+/// A figure of an [`Outcome`]: a column of `rows.csv`.
+type Figure = (&'static str, fn(&Outcome) -> f64);
+
+/// All figures, in the order of their columns.
+pub(crate) const FIGURES: [Figure; 18] = [
+    ("requests", |of| of.requests as f64),
+    ("response_ms_mean", |of| of.response_ms_mean),
+    ("response_ms_p50", |of| of.response_ms_p50),
+    ("response_ms_p99", |of| of.response_ms_p99),
+    ("remote_ms_mean", |of| of.remote_ms_mean),
+    ("requests_per_s", |of| of.requests_per_s),
+    ("here_rate", |of| of.here_rate),
+    ("disk_rate", |of| of.disk_rate),
+    ("read_rate", |of| of.read_rate),
+    ("read_failure_rate", |of| of.read_failure_rate),
+    ("update_messages_per_request", |of| of.update_messages_per_request),
+    ("update_bytes_per_request", |of| of.update_bytes_per_request),
+    ("cpu_busy", |of| of.cpu_busy),
+    ("nic_busy", |of| of.nic_busy),
+    ("port_busy", |of| of.port_busy),
+    ("disk_busy", |of| of.disk_busy),
+    ("events", |of| of.events as f64),
+    ("table_bytes_per_entry", |of| of.table_bytes_per_entry),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,8 +3,7 @@
 use sidelong_layout::vocabulary;
 
 use crate::datacenter;
-use crate::fields::Field;
-use crate::sweep::FIGURES;
+use crate::measures::FIGURES;
 
 vocabulary! {
     /// The model: `run.model`.
@@ -18,16 +17,6 @@ vocabulary! {
 }
 
 impl Model {
-    /// Whether a field belongs to this model.
-    pub fn has(self, field: &Field) -> bool {
-        match field.section {
-            "sites" | "admission" | "reconfig" => self == Model::Reconfig,
-            "run" => self == Model::Cache || field.key != "warmup",
-            // Both models use the number of nodes.
-            _ => self == Model::Cache || field.key == "nodes",
-        }
-    }
-
     /// Fields that are columns whether or not they are swept.
     pub(crate) const fn always(self) -> [&'static str; 3] {
         match self {

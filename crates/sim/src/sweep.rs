@@ -31,35 +31,10 @@ use crate::datacenter;
 use crate::error::{Error, Result};
 use crate::fields::{ArrivalKind, Source, find};
 use crate::figure::{self, Drawing};
-use crate::measures::Outcome;
+use crate::measures::FIGURES;
 use crate::model::Model;
 use crate::report;
 use crate::workload::Requests;
-
-/// A figure of an [`Outcome`]: a column of `rows.csv`.
-pub(crate) type Figure = (&'static str, fn(&Outcome) -> f64);
-
-/// All figures, in the order of their columns.
-pub(crate) const FIGURES: [Figure; 18] = [
-    ("requests", |of| of.requests as f64),
-    ("response_ms_mean", |of| of.response_ms_mean),
-    ("response_ms_p50", |of| of.response_ms_p50),
-    ("response_ms_p99", |of| of.response_ms_p99),
-    ("remote_ms_mean", |of| of.remote_ms_mean),
-    ("requests_per_s", |of| of.requests_per_s),
-    ("here_rate", |of| of.here_rate),
-    ("disk_rate", |of| of.disk_rate),
-    ("read_rate", |of| of.read_rate),
-    ("read_failure_rate", |of| of.read_failure_rate),
-    ("update_messages_per_request", |of| of.update_messages_per_request),
-    ("update_bytes_per_request", |of| of.update_bytes_per_request),
-    ("cpu_busy", |of| of.cpu_busy),
-    ("nic_busy", |of| of.nic_busy),
-    ("port_busy", |of| of.port_busy),
-    ("disk_busy", |of| of.disk_busy),
-    ("events", |of| of.events as f64),
-    ("table_bytes_per_entry", |of| of.table_bytes_per_entry),
-];
 
 /// Every field as it was used.
 pub(crate) const CONFIG_TOML: &str = "config.toml";
