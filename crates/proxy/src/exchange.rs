@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::alarm::Alarm;
 use crate::answer::Answer;
+use crate::client::Client;
 use crate::duplex::Duplex;
 use crate::pool::{ConnectError, Connection};
 use crate::pump::{Downstream, Pump, Replay, Trouble};
@@ -17,7 +18,7 @@ use crate::request::{Request, Version};
 use crate::response::Response;
 use crate::service::{Failure, Outcome, Refusal, Service, Visit};
 use crate::stored::Stored;
-use crate::worker::{Client, Worker};
+use crate::worker::Worker;
 
 /// Most bytes of a body that are read after an early answer, to keep the connection over HTTP/1. With more it is closed.
 const PASSED_OVER_BYTES_MAX: u64 = 64 << 10;

@@ -1,8 +1,8 @@
 //! What servers are told of a request's way: whose it is, how it came to this proxy, and through which.
 
+use crate::client::Client;
 use crate::fields::{Name, elements};
 use crate::request::Request;
-use crate::worker::Client;
 
 /// By which fields servers are told of a request's way.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use crate::body::{Decoder, Encoder, Next};
 use crate::buffer::Buffer;
+use crate::client::Client;
 use crate::fields::Fields;
 use crate::forwarding::Forwarding;
 use crate::proxy_protocol;
 use crate::request::{Request, Version};
 use crate::response::Response;
 use crate::trust::Trust;
-use crate::worker::Client;
 
 /// What a server gets of the client's `bytes`; `None` if they are refused, or are not a whole request.
 pub fn request(bytes: &[u8]) -> Option<Vec<u8>> {

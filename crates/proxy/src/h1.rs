@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
 use crate::body::Framing;
+use crate::client::Client;
 use crate::duplex::Duplex as _;
 use crate::exchange::{Answerable, LINGER_MAX, Left, exchange};
 use crate::h2;
@@ -22,7 +23,7 @@ use crate::request::{Request, Version};
 use crate::response::Response;
 use crate::service::{Limits, Refusal, Service};
 use crate::wire::Wire;
-use crate::worker::{Client, Worker};
+use crate::worker::Worker;
 
 /// The first bytes of a client that speaks HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

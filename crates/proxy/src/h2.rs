@@ -19,23 +19,20 @@ use tokio::time::{Instant, timeout};
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
 use crate::body::Framing;
+use crate::client::Client;
 use crate::duplex::Duplex as _;
 use crate::exchange::{Answerable, Left, exchange};
 use crate::fields::{Field, Name};
-use crate::h2::stream::{Halves, Receiver, Sender, map};
+use crate::h2::stream::{Halves, Receiver, SEND_BUFFER_BYTES, Sender, map};
 use crate::io::Rewound;
 use crate::pump::Downstream;
 use crate::request::Request;
 use crate::response::Response;
 use crate::service::{Limits, Service};
-use crate::worker::{Client, Worker};
+use crate::worker::Worker;
 
 /// Most requests at a time on one connection: as nginx.
 const STREAMS_MAX: u32 = 128;
-/// Bytes of a body that wait to be sent, by stream. More would only cost memory.
-const SEND_BUFFER_BYTES: usize = 32 << 10;
-/// Bytes that a body may send ahead of what the other side takes: the protocol's default (RFC 9113, 6.5.2).
-const WINDOW_BYTES: u32 = (64 << 10) - 1;
 /// Bytes that all bodies on a connection may send ahead of what servers take.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// What `h2` may charge for bodies in small frames, which take more memory than their bytes: 8,500 messages of ten bytes. With less a

@@ -13,6 +13,7 @@ mod alarm;
 mod answer;
 mod body;
 mod buffer;
+mod client;
 mod clients;
 mod date;
 mod duplex;

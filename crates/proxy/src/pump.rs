@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
 use crate::body::Framing;
+use crate::client::Client;
 use crate::duplex::Duplex;
 use crate::request::Request;
 use crate::response::{HEAD_BYTES_MAX, Response};
 use crate::service::{Limits, Visit};
 use crate::upstream::{Lost, Upstream};
 use crate::wire::BodyError;
-use crate::worker::Client;
 
 /// A client that reads an answer more slowly than this, in bytes a second over [`Limits::response_timeout`], is let go. Below
 /// any modem.

@@ -10,9 +10,9 @@ use http::header::{COOKIE, SEC_WEBSOCKET_KEY};
 
 use crate::answer::Answer;
 use crate::body::{Framing, has_bare_line_feed, push_decimal, push_field, push_list};
+use crate::client::Client;
 use crate::fields::{Field, Fields, Name, Span, elements, is_token, span_in};
 use crate::websocket;
-use crate::worker::Client;
 
 /// Most fields of a head: more than nginx and HAProxy (101) take by default.
 pub(crate) const FIELDS_MAX: usize = 256;

@@ -5,13 +5,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
+use crate::client::Client;
 use crate::duplex::Duplex;
 use crate::fields::Fields;
 use crate::request::Request;
 use crate::response::Response;
 use crate::upstream::{Lost, Upstream};
 use crate::wire::BodyError;
-use crate::worker::Client;
 
 /// A request without a body, whose answer is there, as a server over HTTP/1 would send it. It is passed on under the same limits
 /// as a server's.

@@ -2,10 +2,10 @@
 
 use std::task::{Context, Poll};
 
+use crate::client::Client;
 use crate::duplex::Duplex;
 use crate::request::Request;
 use crate::response::Response;
-use crate::worker::Client;
 
 /// Why no response has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

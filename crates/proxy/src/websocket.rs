@@ -34,9 +34,9 @@ mod tests {
     use http::request::Parts;
 
     use super::*;
+    use crate::client::Client;
     use crate::request::Request;
     use crate::response::Response;
-    use crate::worker::Client;
 
     /// What becomes of an extended CONNECT with these fields.
     fn taken(protocol: &'static str, fields: &[(&str, &str)]) -> Result<Request, u16> {

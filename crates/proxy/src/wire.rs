@@ -8,6 +8,7 @@ use tokio::io::AsyncWrite as _;
 
 use crate::body::{Decoder, Encoder, Framing, Malformed, Next};
 use crate::buffer::Buffer;
+use crate::client::Client;
 use crate::duplex::Duplex;
 use crate::fields::Fields;
 use crate::io::Io;
@@ -15,7 +16,6 @@ use crate::request::Request;
 use crate::response::Response;
 use crate::spare::{self, BYTES_SPARE};
 use crate::upstream::{Lost, Upstream};
-use crate::worker::Client;
 
 /// Why a body could not be read to its end.
 #[derive(Debug)]

@@ -12,6 +12,11 @@ use crate::duplex::Duplex;
 use crate::fields::{Field, Fields};
 use crate::wire::BodyError;
 
+/// Bytes of a body that wait to be sent, by stream. More would only cost memory.
+pub(crate) const SEND_BUFFER_BYTES: usize = 32 << 10;
+/// Bytes that a body may send ahead of what the other side takes: the protocol's default (RFC 9113, 6.5.2).
+pub(crate) const WINDOW_BYTES: u32 = (64 << 10) - 1;
+
 /// The half that is received: a body and its trailers.
 pub(crate) struct Receiver {
     stream: RecvStream,

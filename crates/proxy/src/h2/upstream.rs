@@ -19,14 +19,13 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 
 use crate::body::Framing;
-use crate::h2::stream::{Halves, Receiver, Sender, append};
-use crate::h2::{SEND_BUFFER_BYTES, WINDOW_BYTES};
+use crate::client::Client;
+use crate::h2::stream::{Halves, Receiver, SEND_BUFFER_BYTES, Sender, WINDOW_BYTES, append};
 use crate::io::Io;
 use crate::request::Request;
 use crate::response::{HEAD_BYTES_MAX, Response};
 use crate::upstream::{Lost, Upstream};
 use crate::websocket;
-use crate::worker::Client;
 
 /// Most requests at a time on one connection, if the server takes as many. With more a further connection is made.
 const STREAMS_MAX: usize = 100;
