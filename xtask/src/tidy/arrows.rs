@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::manifest::{self, Manifest};
-use super::{Found, Problem};
+use super::problem::{Found, Problem};
 use crate::repo::Repo;
 
 /// Each member and the members that it may depend on. ARCHITECTURE.md shows the same picture and says why the arrows
@@ -129,7 +129,7 @@ fn member_of(package: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::problem::printed;
     use super::*;
 
     fn manifest(name: &str, rest: &str) -> String {

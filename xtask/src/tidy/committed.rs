@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Found, Problem};
+use super::problem::{Found, Problem};
 use crate::error::Error;
 use crate::exec;
 use crate::repo::Repo;
@@ -55,7 +55,7 @@ fn by_pattern(said: &str) -> Option<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::problem::printed;
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Links between the project's own texts. Those to other hosts are not followed: a check must not need the network.
 
-use super::{Found, Problem, markdown};
+use super::problem::{Found, Problem};
 use crate::repo::Repo;
 
 /// Every link of every *.md that names a file.
@@ -66,9 +66,19 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
+/// The lines of a Markdown text, counted from 1, each with whether it lies in a fenced block of code.
+pub(super) fn markdown(text: &str) -> impl Iterator<Item = (usize, &str, bool)> {
+    let mut in_code = false;
+    (1..).zip(text.lines()).map(move |(at, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        (at, line, in_code || is_fence)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::problem::printed;
     use super::*;
 
     #[test]

@@ -2,7 +2,8 @@
 
 use toml::Value;
 
-use super::{Found, Problem, manifest};
+use super::manifest;
+use super::problem::{Found, Problem};
 use crate::repo::Repo;
 
 /// Each manifest says `[lints] workspace = true`.
@@ -19,7 +20,7 @@ pub(super) fn look(repo: &Repo) -> Found {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::problem::printed;
     use super::*;
 
     #[test]

@@ -2,7 +2,6 @@
 
 use toml::{Table, Value};
 
-use super::parse_toml;
 use crate::error::Error;
 use crate::repo::Repo;
 
@@ -95,6 +94,12 @@ impl<'a> Manifest<'a> {
         }
         1
     }
+}
+
+/// The TOML that the file at `path` holds.
+fn parse_toml(path: &str, text: &str) -> Result<toml::Table, Error> {
+    text.parse()
+        .map_err(|error: toml::de::Error| Error::Parse { what: path.into(), why: error.message().into() })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod committed;
 mod links;
 mod lints;
 mod manifest;
+mod problem;
 mod readme;
 mod shape;
 mod shipped;
@@ -14,33 +15,9 @@ mod unsafety;
 mod whitespace;
 mod words;
 
-use std::fmt;
-
+use self::problem::{Found, Problem};
 use crate::error::Error;
 use crate::repo::Repo;
-
-/// Something to mend.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Problem {
-    path: String,
-    line: usize,
-    what: String,
-}
-
-impl Problem {
-    /// `line` counts from 1. `what` says what is wrong and how to mend it.
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Problem {
-        Problem { path: path.into(), line, what: what.into() }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.what)
-    }
-}
-
-type Found = Result<Vec<Problem>, Error>;
 
 /// A check: its name, what must hold, and what finds out.
 struct Check {
@@ -68,7 +45,7 @@ const CHECKS: &[Check] = &[
     },
     Check {
         name: "circles",
-        holds: "files of a crate that decides or composes do not name each other in a circle",
+        holds: "no more than five files of a crate name each other in a circle",
         scope: Scope::Project(circles::look),
     },
     Check {
@@ -149,39 +126,9 @@ pub(crate) fn help() -> String {
     format!("Checks:\n{}", CHECKS.iter().map(row).collect::<String>())
 }
 
-/// The TOML that the file at `path` holds.
-fn parse_toml(path: &str, text: &str) -> Result<toml::Table, Error> {
-    text.parse()
-        .map_err(|error: toml::de::Error| Error::Parse { what: path.into(), why: error.message().into() })
-}
-
-/// The lines of a Markdown text, counted from 1, each with whether it lies in a fenced block of code.
-fn markdown(text: &str) -> impl Iterator<Item = (usize, &str, bool)> {
-    let mut in_code = false;
-    (1..).zip(text.lines()).map(move |(at, line)| {
-        let is_fence = line.trim_start().starts_with("```");
-        in_code ^= is_fence;
-        (at, line, in_code || is_fence)
-    })
-}
-
-/// Problems as they are printed, for the tests of checks.
-#[cfg(test)]
-fn printed(problems: &[Problem]) -> Vec<String> {
-    problems.iter().map(Problem::to_string).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_problem_can_be_jumped_to() {
-        assert_eq!(
-            Problem::new("a/b.rs", 7, "too long: split it").to_string(),
-            "a/b.rs:7: too long: split it"
-        );
-    }
 
     #[test]
     fn help_names_every_check() {

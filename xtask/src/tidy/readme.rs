@@ -1,6 +1,7 @@
 //! The texts that a newcomer reads first: short, and with the commands that CI proves to work.
 
-use super::{Found, Problem, markdown};
+use super::links::markdown;
+use super::problem::{Found, Problem};
 use crate::repo::Repo;
 
 const README: &str = "README.md";
@@ -45,7 +46,7 @@ fn has_command(text: &str, command: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::problem::printed;
     use super::*;
 
     const GOOD: &str =

@@ -33,7 +33,8 @@ fn is_test(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{in_texts, printed};
+    use super::super::in_texts;
+    use super::super::problem::printed;
     use super::*;
     use crate::repo::Repo;
 

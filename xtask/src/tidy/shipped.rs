@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::{Found, Problem};
+use super::problem::{Found, Problem};
 use crate::exec;
 use crate::repo::Repo;
 
@@ -47,7 +47,7 @@ fn against(repo: &Repo, shipped: &[(&str, &str)]) -> Found {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::problem::printed;
     use super::*;
 
     #[test]

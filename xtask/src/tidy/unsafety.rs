@@ -67,7 +67,8 @@ fn has_unsafe(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{in_texts, printed};
+    use super::super::in_texts;
+    use super::super::problem::printed;
     use super::*;
     use crate::repo::Repo;
 

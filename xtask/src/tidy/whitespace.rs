@@ -24,7 +24,8 @@ pub(super) fn look(_path: &str, text: &str) -> Vec<(usize, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{in_texts, printed};
+    use super::super::in_texts;
+    use super::super::problem::printed;
     use super::*;
     use crate::repo::Repo;
 

@@ -45,7 +45,8 @@ fn begins_path_in(line: &str, dir: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{in_texts, printed};
+    use super::super::in_texts;
+    use super::super::problem::printed;
     use super::*;
     use crate::repo::Repo;
 
