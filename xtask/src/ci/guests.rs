@@ -5,14 +5,15 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Instant;
 
+use super::cargo_test::{self, Binary};
 use super::tally::GUEST;
-use super::{Failure, Run, announce, cargo_test, ended_well, smoke, steps};
+use super::{Failure, Run, announce, ended_well, smoke, steps};
 use crate::error::Error;
 use crate::exec;
 use crate::vm::TIMED_OUT;
 
 /// Emulation, and whatever else the machine does, stretch what a guest runs.
-const LIMIT: &str = "15m";
+const LIMIT: &str = "10m";
 /// Cargo hands the test binaries to what this variable names.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// The client comes again until the server listens.
@@ -28,15 +29,8 @@ pub(super) fn one(run: &mut Run, commands: Vec<Command>) -> Result<(), Failure> 
         let binaries = run.build_tests(&command)?;
         // One test after the other: two emulated CPUs are soon busy. A test that fails gets a guest of its own.
         command.env("RUST_TEST_THREADS", "1").env(RUNNER, format!("{} vm --", run.here.display()));
-        for binary in &binaries {
-            let words = cargo_test::split(&command).1.into_iter().map(quoted).collect::<Vec<_>>().join(" ");
-            let [dir, path] = [&binary.dir, &binary.path].map(|path| quoted(path.as_os_str()));
-            // As cargo has it.
-            script +=
-                &format!("echo '     Running' {}\n", quoted(format!("({})", binary.path.display()).as_ref()));
-            script += &format!("(cd {dir} && RUST_TEST_THREADS=1 exec {path} {words}) || ");
-            script += &format!("echo 'error: test failed, to rerun pass `{}`'\n", binary.name);
-        }
+        let (_, harness) = cargo_test::split(&command);
+        script.extend(binaries.iter().map(|binary| run_binary(binary, &harness)));
         built.push((command, binaries));
     }
     let perftest = format!("{} lab run perftest --quick --out /tmp", quoted(program.as_os_str()));
@@ -96,7 +90,51 @@ fn in_guest(run: &mut Run, args: &[&str]) -> Result<String, Failure> {
     ended_well(&vm, status).map(|()| printed)
 }
 
+/// Shell commands that run a test binary with these options, and say what cargo would.
+fn run_binary(binary: &Binary, harness: &[&OsStr]) -> String {
+    let words: Vec<_> = harness.iter().copied().map(quoted).collect();
+    let [dir, path] = [&binary.dir, &binary.path].map(|path| quoted(path.as_os_str()));
+    format!(
+        "echo '     Running' '('{path}')'\n(cd {dir} && RUST_TEST_THREADS=1 exec {path} {}) ||\n\
+         echo 'error: test failed, to rerun pass `{}`'\n",
+        words.join(" "),
+        binary.name
+    )
+}
+
 /// A word as a shell takes it.
 fn quoted(word: &OsStr) -> String {
     format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Tally;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_binaries_print_is_tallied_as_if_cargo_had_run_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("it-1");
+        let text = "#!/bin/sh\necho running 1 test\necho \"test $1 ... FAILED\"\n\
+                    echo 'test result: FAILED. 0 passed; 1 failed; finished in 1.50s'\nexit 101\n";
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let binary = Binary { name: "-p a --test it".into(), path, dir: dir.path().into() };
+        let missing = Binary { name: "-p a --lib".into(), path: "/no/a-1".into(), dir: "/".into() };
+        let script = run_binary(&binary, &["it's one".as_ref()]) + &run_binary(&missing, &[]);
+
+        let mut tally = Tally::default();
+        tally.begin(GUEST, 1);
+        tally.name("it-1", &binary.name);
+        tally.name("a-1", &missing.name);
+        let printed = exec::output(Command::new("sh").args(["-c", &script])).unwrap();
+        printed.lines().for_each(|line| tally.line(line, Instant::now()));
+        assert_eq!(
+            tally.take_failures(),
+            (vec![(binary.name.clone(), "it's one".into())], vec![missing.name])
+        );
+        assert_eq!(tally.times[0], (GUEST, binary.name, 1.5));
+    }
 }

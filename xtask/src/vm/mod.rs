@@ -65,8 +65,8 @@ pub(crate) struct Args {
 
 /// By the processor's own virtualization; what a guest takes to be ready, on a host that is busy.
 const KVM: (&str, Duration) = ("kvm", Duration::from_secs(20));
-/// By an emulator, which boots a guest in ten seconds where nothing else runs.
-const EMULATED: (&str, Duration) = ("tcg,thread=multi", Duration::from_secs(120));
+/// By an emulator, which boots a guest in seven seconds where nothing else runs, and in minutes where much does.
+const EMULATED: (&str, Duration) = ("tcg,thread=multi", Duration::from_secs(300));
 /// How often guests and signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// As timeout(1) has it.
