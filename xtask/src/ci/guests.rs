@@ -117,7 +117,7 @@ mod tests {
     fn what_binaries_print_is_tallied_as_if_cargo_had_run_them() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("it-1");
-        let text = "#!/bin/sh\necho running 1 test\necho \"test $1 ... FAILED\"\n\
+        let text = "#!/bin/sh\necho running 1 test\nprintf 'failures:\n    %s\n\n' \"$1\"\n\
                     echo 'test result: FAILED. 0 passed; 1 failed; finished in 1.50s'\nexit 101\n";
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

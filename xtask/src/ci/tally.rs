@@ -32,8 +32,9 @@ pub(super) struct Tally {
     began: Option<Instant>,
     /// Its tests that have ended, and when.
     ended: Vec<(String, Instant)>,
-    /// How many of its tests have failed.
-    failed_here: usize,
+    /// The list of those that failed, which goes before the sum, and whether its lines come now.
+    listed: Vec<String>,
+    is_listing: bool,
     passed: u64,
     failed: u64,
     /// Tests that failed since the last time that somebody asked.
@@ -63,7 +64,17 @@ impl Tally {
 
     /// Takes a line of a test run, standard output or standard error, that came at `now`.
     pub(super) fn line(&mut self, line: &str, now: Instant) {
-        if let Some((_, why)) = line.split_once(SKIPPED) {
+        if self.is_listing
+            && let Some(test) = line.strip_prefix("    ")
+        {
+            self.listed.push(test.into());
+            return;
+        }
+        self.is_listing = line == "failures:";
+        if self.is_listing {
+            // What a test printed may look like such a list: the last one counts.
+            self.listed.clear();
+        } else if let Some((_, why)) = line.split_once(SKIPPED) {
             self.gave_up.push(format!("{} {}", self.binary, why.trim_end()));
         } else if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
             self.began = Some(now);
@@ -87,13 +98,9 @@ impl Tally {
                 return;
             }
             self.ignored.remove(&test);
-            if outcome.starts_with("FAILED") {
-                self.failed_here += 1;
-                self.failures.push(test);
-            }
         } else if line.contains("test failed, to rerun pass `") {
             // What cargo says of a binary once it has ended.
-            if self.began.is_some() || self.failed_here == 0 {
+            if self.began.is_some() || self.failures.last().is_none_or(|(binary, _)| *binary != self.binary) {
                 self.died.push(self.binary.clone());
             }
             self.began = None;
@@ -101,12 +108,13 @@ impl Tally {
             self.binary = binary;
             self.began = None;
             self.ended.clear();
-            self.failed_here = 0;
+            self.listed.clear();
         }
     }
 
-    /// Takes the times of a binary that has run all its tests.
+    /// Takes the failures and the times of a binary that has run all its tests.
     fn sum_up(&mut self, counts: &str) {
+        self.failures.extend(self.listed.drain(..).map(|test| (self.binary.clone(), test)));
         let seconds =
             counts.rsplit_once("finished in ").and_then(|(_, time)| time.strip_suffix('s')?.parse().ok());
         let tests = self.began.take().map(|began| times::of_tests(&self.ended, began, self.threads));
@@ -265,7 +273,8 @@ failures:
 ---- m::unsteady stdout ----
 
 thread 'm::unsteady' (28018) panicked at b/tests/it/main.rs:2:121:
-first
+failures:
+    printed by the test
 
 failures:
     m::unsteady
@@ -277,6 +286,9 @@ error: test failed, to rerun pass `-p s-b --test it`
 
 running 1 test
 test a/src/lib.rs - f (line 2) ... FAILED
+
+failures:
+    a/src/lib.rs - f (line 2)
 
 test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.35s
 
@@ -292,7 +304,7 @@ error: 4 targets failed:
         let (failures, died) = tally.take_failures();
         let unsteady = ("-p sidelong --test it".to_owned(), "m::unsteady".to_owned());
         let page = ("Doc-tests s_a".to_owned(), "a/src/lib.rs - f (line 2)".to_owned());
-        assert_eq!(failures, [("aborts-2589f7185979589e".into(), "good".into()), unsteady.clone(), page]);
+        assert_eq!(failures, [unsteady.clone(), page]);
         assert_eq!(died, ["aborts-2589f7185979589e", "other-1"]);
         assert_eq!(tally.take_failures(), (vec![], vec![]));
         assert_eq!(tally.sum(true), "3 passed, 2 failed, 0 skipped");
