@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
-use sidelong_os::ServerAddress;
 use sidelong_state::{Drain, Protocol};
 
 use crate::cluster::Node;

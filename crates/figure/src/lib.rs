@@ -265,7 +265,13 @@ impl Axis {
     pub fn counting(title: impl Into<String>, last: u32) -> Axis {
         let every = last.div_ceil(16).max(1) as usize;
         let ticks = (1..=last).step_by(every).map(f64::from).collect();
-        Axis { title: title.into(), range: 0.5..f64::from(last) + 0.5, ticks, label: plain, names: Vec::new() }
+        Axis {
+            title: title.into(),
+            range: 0.5..f64::from(last) + 0.5,
+            ticks,
+            label: plain,
+            names: Vec::new(),
+        }
     }
 
     /// Categories, with room at the ends.

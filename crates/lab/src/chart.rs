@@ -127,7 +127,9 @@ impl Chart {
             y: match self.y_scale {
                 Scale::Log => Axis::powers_of_ten(title, ys()),
                 Scale::Near if lowest < highest => Axis::between(title, lowest - room, highest + room),
-                _ if lowest < 0.0 && lowest < highest => Axis::between(title, lowest - room, highest.max(0.0) + room),
+                _ if lowest < 0.0 && lowest < highest => {
+                    Axis::between(title, lowest - room, highest.max(0.0) + room)
+                }
                 _ => Axis::from_zero(title, lines.iter().map(Line::most).fold(0.0, f64::max)),
             },
             lines,
@@ -200,9 +202,13 @@ mod tests {
 
     #[test]
     fn bars_stand_at_the_words_of_a_dimension() {
-        let drawing = draw(&[Chart::bars("t", "p50_us", "load", "system").unit(2.0, "half a µs")], &samples());
+        let drawing =
+            draw(&[Chart::bars("t", "p50_us", "load", "system").unit(2.0, "half a µs")], &samples());
         let panel = &drawing.panels[0];
-        assert_eq!((&panel.x.names[..], panel.y.title.as_str()), (&["idle".to_owned(), "busy".into()][..], "half a µs"));
+        assert_eq!(
+            (&panel.x.names[..], panel.y.title.as_str()),
+            (&["idle".to_owned(), "busy".into()][..], "half a µs")
+        );
         let points: Vec<_> = panel.lines.iter().map(|line| &line.points[..]).collect();
         assert_eq!(points, [&[(1.0, 20.0)][..], &[(1.0, 30.0)]], "medians, of what was measured");
         let labels: Vec<_> = drawing.legend.iter().map(|(label, _)| label.as_str()).collect();

@@ -130,7 +130,8 @@ impl Check {
     /// The measured figure as a table shows it.
     pub fn figure(&self, digits: usize) -> String {
         let measured = number(self.measured, digits);
-        let bracket = |(low, high)| format!(" [{}, {}]", number(Some(low), digits), number(Some(high), digits));
+        let bracket =
+            |(low, high)| format!(" [{}, {}]", number(Some(low), digits), number(Some(high), digits));
         measured + &self.interval.map_or(String::new(), bracket)
     }
 }

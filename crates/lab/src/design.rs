@@ -98,7 +98,10 @@ impl Design {
             .map_err(|error| Error::Output { path: "report.md".into(), found: format!("{error:#}") })?;
         let tables = markdown::tables(&text);
         let text = format!("\n{text}");
-        publish::publish(bench, Findings { checks, invalid, svg, text, tables, settings, rows: samples.rows() })
+        publish::publish(
+            bench,
+            Findings { checks, invalid, svg, text, tables, settings, rows: samples.rows() },
+        )
     }
 
     fn draw(&self, samples: &Samples) -> Drawing {
@@ -107,7 +110,8 @@ impl Design {
 
     /// Judges the valid repetitions, or all if none is valid. `invalid` says why each is not, and is empty for those that are.
     fn judge(&self, samples: &Samples, invalid: &[Vec<String>]) -> Judged {
-        let number = |at: usize| if invalid.len() > 1 { format!("repetition {}, ", at + 1) } else { String::new() };
+        let number =
+            |at: usize| if invalid.len() > 1 { format!("repetition {}, ", at + 1) } else { String::new() };
         let why = |(at, why): (usize, &Vec<String>)| {
             why.iter().map(|why| format!("{}{why}", number(at))).collect::<Vec<_>>()
         };
@@ -120,7 +124,8 @@ impl Design {
             checks = checks.into_iter().map(Check::invalid).collect();
         }
         let impossible = checks.iter().filter(|check| check.is_impossible());
-        reasons.extend(impossible.map(|check| format!("{}: {} is not possible", check.what, check.figure(2))));
+        reasons
+            .extend(impossible.map(|check| format!("{}: {} is not possible", check.what, check.figure(2))));
         Judged { samples, checks, invalid: reasons, is_invalid }
     }
 }
@@ -179,7 +184,8 @@ pub(crate) mod tests {
                 let svg = drawing::draw("", vec![design.draw(&samples)]).unwrap();
                 assert!(svg.starts_with("<svg"));
                 let machine = "On a machine.".to_owned();
-                let context = Context { id: experiment.id, quick, samples, checks, is_invalid: false, machine };
+                let context =
+                    Context { id: experiment.id, quick, samples, checks, is_invalid: false, machine };
                 let report = match context.render(design.template) {
                     Ok(report) => report,
                     Err(error) => panic!("{experiment:?}: {error:#}"),

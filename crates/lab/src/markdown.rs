@@ -47,7 +47,11 @@ pub(crate) fn tables(report: &str) -> Vec<Table> {
 ///
 /// # Errors
 /// If a column is not declared.
-pub(crate) fn measures(samples: &Samples, rows: Option<&str>, columns: Option<&str>) -> Result<String, String> {
+pub(crate) fn measures(
+    samples: &Samples,
+    rows: Option<&str>,
+    columns: Option<&str>,
+) -> Result<String, String> {
     let dimensions = samples.dimensions;
     let all = samples.all();
     let pattern = rows.unwrap_or(&all);
@@ -55,9 +59,12 @@ pub(crate) fn measures(samples: &Samples, rows: Option<&str>, columns: Option<&s
     let shown: Vec<bool> = pattern.split('/').map(|part| part == "*" || part.contains(',')).collect();
 
     let mut heading: Vec<String> = Vec::new();
-    heading.extend(dimensions.iter().zip(&shown).filter(|(_, shown)| **shown).map(|(of, _)| of.label.to_owned()));
+    heading.extend(
+        dimensions.iter().zip(&shown).filter(|(_, shown)| **shown).map(|(of, _)| of.label.to_owned()),
+    );
     let names = samples.measures.iter().map(|measure| measure.name);
-    let columns: Vec<&str> = columns.map_or_else(|| names.collect(), |text| text.split_whitespace().collect());
+    let columns: Vec<&str> =
+        columns.map_or_else(|| names.collect(), |text| text.split_whitespace().collect());
     let mut of = Vec::new();
     for column in columns {
         let (words, name) = column.rsplit_once('/').map_or(("", column), |(words, name)| (words, name));
@@ -150,9 +157,14 @@ mod tests {
 
     #[test]
     fn tables_are_those_of_the_report() {
-        let found = tables("# R\n\n| a |\n|---|\n| 1 |\n\n## Measured\nText.\n\n|  | b |\n|---|---|\n| 1 | |\n\n| c |\n|---|\n");
+        let found = tables(
+            "# R\n\n| a |\n|---|\n| 1 |\n\n## Measured\nText.\n\n|  | b |\n|---|---|\n| 1 | |\n\n| c |\n|---|\n",
+        );
         let titles: Vec<_> = found.iter().map(|table| (table.title.as_str(), table.rows.len())).collect();
         assert_eq!(titles, [("", 1), ("Measured", 1), ("Measured", 0)]);
-        assert_eq!((&found[1].columns[..], &found[1].rows[0][..]), (&["".into(), "b".to_owned()][..], &["1".to_owned(), "".into()][..]));
+        assert_eq!(
+            (&found[1].columns[..], &found[1].rows[0][..]),
+            (&["".into(), "b".to_owned()][..], &["1".to_owned(), "".into()][..])
+        );
     }
 }

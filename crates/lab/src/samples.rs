@@ -214,7 +214,8 @@ impl Samples {
         let of = |measure: &Measure| Some((figures[measure.name].at(repetition), measure.csv?));
         let values: Vec<_> = self.measures.iter().filter_map(of).collect();
         values.iter().any(|(value, _)| value.is_some()).then_some(())?;
-        let cell = |(value, digits): (Option<f64>, usize)| value.map_or(String::new(), |y| format!("{y:.digits$}"));
+        let cell =
+            |(value, digits): (Option<f64>, usize)| value.map_or(String::new(), |y| format!("{y:.digits$}"));
         let words = case.split('/').map(str::to_owned);
         let head = [(repetition + 1).to_string()].into_iter().chain(words);
         Some(head.chain(values.into_iter().map(cell)).collect())
@@ -244,7 +245,11 @@ pub(crate) mod tests {
     use crate::measure::Word;
 
     const DIMENSIONS: &[Dimension] = &[
-        Dimension::new("system", "", &[Word::new("ours", "our system", Style::OURS), Word::plain("other", "the other")]),
+        Dimension::new(
+            "system",
+            "",
+            &[Word::new("ours", "our system", Style::OURS), Word::plain("other", "the other")],
+        ),
         Dimension::new("load", "load", &[]),
     ];
     const MEASURES: &[Measure] = &[

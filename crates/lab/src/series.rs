@@ -51,7 +51,9 @@ impl Series {
 
     /// The series of what `apply` makes of the figures of both in a repetition. A figure that is no number counts as not measured.
     pub(crate) fn with(&self, other: &Series, apply: impl Fn(f64, f64) -> f64) -> Series {
-        Series(self.zip(other, apply).into_iter().map(|value| value.filter(|value| !value.is_nan())).collect())
+        Series(
+            self.zip(other, apply).into_iter().map(|value| value.filter(|value| !value.is_nan())).collect(),
+        )
     }
 
     /// The larger figure of each repetition. It is missing if one is.
@@ -67,7 +69,9 @@ impl Series {
     /// What `of` makes of the figures that some series have in each repetition.
     pub(crate) fn combine(all: &[&Series], of: impl Fn(Vec<f64>) -> Option<f64>) -> Series {
         let count = all.iter().map(|series| series.0.len()).max().unwrap_or(0);
-        Series((0..count).map(|index| of(all.iter().filter_map(|series| series.at(index)).collect())).collect())
+        Series(
+            (0..count).map(|index| of(all.iter().filter_map(|series| series.at(index)).collect())).collect(),
+        )
     }
 
     /// This series, and `other` where a figure is missing.
@@ -221,6 +225,9 @@ mod tests {
         assert_eq!(text(&[Some(true), None]), "**it holds**");
         assert_eq!(text(&[Some(false)]), "**it does not hold**");
         assert_eq!(text(&[None]), "not measured");
-        assert_eq!(claim.and(&Claim(vec![Some(false), Some(true), Some(true)])).0, [Some(false), Some(false), None]);
+        assert_eq!(
+            claim.and(&Claim(vec![Some(false), Some(true), Some(true)])).0,
+            [Some(false), Some(false), None]
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::check::Check;
 use crate::markdown::{HEADING, table, targets};
-pub(crate) use crate::series::number;
 use crate::series::MISSING;
+pub(crate) use crate::series::number;
 use crate::statistics::Median;
 
 /// A report of one repetition, as it is written.

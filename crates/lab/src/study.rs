@@ -178,7 +178,8 @@ fn conclude<S: Study>(bench: &Bench<'_>, study: &S, all: &[Repetition<S::Row>]) 
         of.rows.iter().map(move |row| Told { repetition: several.then_some(number), row })
     };
     let rows = (1..).zip(all).flat_map(told);
-    let failed = |error: serde_json::Error| Error::Output { path: "result.json".into(), found: error.to_string() };
+    let failed =
+        |error: serde_json::Error| Error::Output { path: "result.json".into(), found: error.to_string() };
     let rows = rows.map(serde_json::to_value).collect::<serde_json::Result<_>>().map_err(failed)?;
     let settings = serde_json::to_value(study).map_err(failed)?;
     publish::publish(bench, Findings { checks, invalid, svg, text, tables, settings, rows })

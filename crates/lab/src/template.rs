@@ -141,7 +141,14 @@ mod tests {
         samples.settings.insert("turn_s".into(), 3.0.into());
         samples.claim("order", Claim(vec![Some(true), Some(false)]));
         let checks = vec![Check::at_most("x", 1.0, Some(0.5))];
-        Context { id: "K0", quick: false, samples, checks, is_invalid: false, machine: "On a machine.".into() }
+        Context {
+            id: "K0",
+            quick: false,
+            samples,
+            checks,
+            is_invalid: false,
+            machine: "On a machine.".into(),
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidelong_files::ServerAddress;
+use sidelong_os::ServerAddress;
 
 use crate::lines::At;
 

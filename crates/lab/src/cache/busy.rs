@@ -113,7 +113,8 @@ fn conclude(samples: &mut Samples) -> Vec<Check> {
             &samples[way]["p99_us"] / &samples[format!("{place}/idle")]["p99_us"]
         });
     }
-    let what = format!("neighbour's item: p99, {THREADS} busy threads at its home / idle, median of the rounds");
+    let what =
+        format!("neighbour's item: p99, {THREADS} busy threads at its home / idle, median of the rounds");
     vec![
         Check::at_most(what, 1.5, &samples["neighbour/busy"]["p99_to_idle"]),
         Check::at_most(

@@ -71,8 +71,12 @@ pub(crate) const K1: Experiment = Experiment::new(
             Measure::derived("ratio", "to memcached", 2),
         ],
         charts: &[
-            Chart::bars("values of 100 bytes", "per_cpu_s", "shape", "system").of("100/*/*").unit(KEYS.0, KEYS.1),
-            Chart::bars("values of 1000 bytes", "per_cpu_s", "shape", "system").of("1000/*/*").unit(KEYS.0, KEYS.1),
+            Chart::bars("values of 100 bytes", "per_cpu_s", "shape", "system")
+                .of("100/*/*")
+                .unit(KEYS.0, KEYS.1),
+            Chart::bars("values of 1000 bytes", "per_cpu_s", "shape", "system")
+                .of("1000/*/*")
+                .unit(KEYS.0, KEYS.1),
         ],
         settings: |quick| json!({ "turn_s": TIMES[usize::from(quick)].as_secs_f64(), "items": ITEMS }),
         template: include_str!("commands.md"),

@@ -125,7 +125,11 @@ fn phases(Played { requests, killed, back }: &Played) -> [(&'static str, Figures
         }
         figures
     };
-    [("alive", figures(alive, None)), ("dead", figures(dead, Some(*killed))), ("back", figures(again, Some(*back)))]
+    [
+        ("alive", figures(alive, None)),
+        ("dead", figures(dead, Some(*killed))),
+        ("back", figures(again, Some(*back))),
+    ]
 }
 
 /// What is normal.
@@ -228,7 +232,8 @@ mod tests {
             phases.clone().into_iter().for_each(|(phase, figures)| samples.put(phase, figures));
         });
         assert_eq!(verdicts, ["MISSED", "met", "met"]);
-        let never = |samples: &mut Samples| samples.put("dead", [("wrong", 0.0), ("normal_after_ms", f64::INFINITY)]);
+        let never =
+            |samples: &mut Samples| samples.put("dead", [("wrong", 0.0), ("normal_after_ms", f64::INFINITY)]);
         assert_eq!(judged(&K5, never), ["met", "MISSED", "not measured"]);
     }
 }

@@ -73,7 +73,8 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
     // Before anything is started: without two the experiment cannot be made.
     cpus::two()?;
     let demand = Demand::find(bench, REQUESTS, None)?;
-    let (count, bytes) = (demand.requests.len(), demand.requests.iter().map(|object| object.bytes).sum::<u64>());
+    let (count, bytes) =
+        (demand.requests.len(), demand.requests.iter().map(|object| object.bytes).sum::<u64>());
     bench.set("trace", demand.name.as_str());
     bench.set("requests", count);
     bench.set("bytes_mean", (bytes as f64 / count.max(1) as f64).round());
@@ -108,9 +109,9 @@ fn fill(bench: &Bench<'_>, demand: &Demand, server: &Server) -> Result<[u64; 2]>
     for round in 0..ROUNDS_MAX {
         for objects in demand.requests.chunks(AT_ONCE) {
             bench.go_on()?;
-            let items = objects.iter().map(|object| {
-                (format!("{round}-object-{}", object.id), vec![b'x'; object.bytes as usize])
-            });
+            let items = objects
+                .iter()
+                .map(|object| (format!("{round}-object-{}", object.id), vec![b'x'; object.bytes as usize]));
             writer.set(&items.collect::<Vec<_>>()).map_err(failed)?;
             held = asked.stat("curr_items").map_err(failed)?;
             let evicted = asked.stat("evictions").map_err(failed)?;

@@ -61,7 +61,8 @@ pub(crate) const K3: Experiment = Experiment::new(
         ],
         charts: &[
             Chart::bars("gets of one key", "gets_per_s", "way", "way"),
-            Chart::bars("what a get costs the cache that is asked", "cpu_us", "way", "way").unit(1.0, "CPU time, µs"),
+            Chart::bars("what a get costs the cache that is asked", "cpu_us", "way", "way")
+                .unit(1.0, "CPU time, µs"),
             Chart::bars("and the key's home", "home_cpu_us", "way", "way").unit(1.0, "CPU time, µs"),
         ],
         settings: |quick| {
@@ -139,7 +140,8 @@ mod tests {
             let verdicts = judged(&K3, |samples| {
                 for (way, gets_per_s, cpu_us, home_cpu_us) in ways {
                     let home_cpu_us = if way == changed { home_us } else { home_cpu_us };
-                    let figures = [("gets_per_s", gets_per_s), ("cpu_us", cpu_us), ("home_cpu_us", home_cpu_us)];
+                    let figures =
+                        [("gets_per_s", gets_per_s), ("cpu_us", cpu_us), ("home_cpu_us", home_cpu_us)];
                     samples.put(way, figures);
                 }
             });

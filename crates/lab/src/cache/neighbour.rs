@@ -157,7 +157,8 @@ fn conclude(samples: &mut Samples) -> Vec<Check> {
 
     let compare = |request: &str, figure: &str, of: &str, to: &str, most: f64| {
         let [of, to] = [of, to].map(|way| format!("{request}/{way}"));
-        let [of_what, to_what] = [&of, &to].map(|case| samples.dimensions[1].label_of(case.split('/').nth(1).unwrap_or("")).to_owned());
+        let [of_what, to_what] = [&of, &to]
+            .map(|case| samples.dimensions[1].label_of(case.split('/').nth(1).unwrap_or("")).to_owned());
         let name = figure.trim_end_matches("_us");
         let what = format!("{}: {name}, {of_what} / {to_what}, median of the rounds", samples.label(request));
         Check::at_most(what, most, &samples[of][figure] / &samples[to][figure])
@@ -172,7 +173,9 @@ fn conclude(samples: &mut Samples) -> Vec<Check> {
             compare(request, "p50_us", "unix", "memcached-unix", 1.05),
             compare(request, "p99_us", "unix", "memcached-unix", 1.1),
             Check::at_most(
-                of("CPU time of the home beyond what it takes idle, ms for a million of its items read by others"),
+                of(
+                    "CPU time of the home beyond what it takes idle, ms for a million of its items read by others",
+                ),
                 10.0,
                 &samples[format!("{request}/neighbour")]["home_ms"],
             ),
@@ -210,7 +213,8 @@ mod tests {
                 ];
                 for (way, [p50_us, p99_us], behind_cpu_us) in ways {
                     // In as much time the idle neighbour takes as much.
-                    let figures = [("p50_us", p50_us), ("p99_us", p99_us), ("requests_per_s", 40e3), ("misses", 0.0)];
+                    let figures =
+                        [("p50_us", p50_us), ("p99_us", p99_us), ("requests_per_s", 40e3), ("misses", 0.0)];
                     let case = format!("{case}/{way}");
                     samples.put(&case, figures.into_iter().chain([("behind_cpu_us", behind_cpu_us)]));
                     if case == changed {

@@ -96,7 +96,11 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
             bench.begin(&name);
             let counts = play::play(bench, &name, system, &demand)?;
             let miss_rate = counts.misses as f64 / counts.requests.max(1) as f64;
-            let figures = [("requests", counts.requests as f64), ("miss_rate", miss_rate), ("failed", counts.failed as f64)];
+            let figures = [
+                ("requests", counts.requests as f64),
+                ("miss_rate", miss_rate),
+                ("failed", counts.failed as f64),
+            ];
             bench.sample(system, figures)?;
             bench.end();
         }
@@ -106,7 +110,9 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
 
 fn conclude(samples: &mut Samples) -> Vec<Check> {
     samples.derive("misses_percent", "*", |samples, system| &samples[system]["miss_rate"] * 100.0);
-    samples.derive("ratio", "*", |samples, system| &samples[system]["miss_rate"] / &samples["unified"]["miss_rate"]);
+    samples.derive("ratio", "*", |samples, system| {
+        &samples[system]["miss_rate"] / &samples["unified"]["miss_rate"]
+    });
     let is_real = samples.settings["is_real"] == true;
     let check = |system: &str, most: f64| {
         let what = format!("misses, {} / one cache, LRU, of a real trace", samples.label(system));

@@ -1,8 +1,8 @@
 //! A real httpd rejects the clients that a front's verdicts reject, at the connection or at the request, and counts them.
 
-use sidelong_load::monotonic_ns;
 use crate::support::httpd::{CLOSED, Httpd, OPEN, Verdicts};
 use crate::support::{Client, Cluster, eventually, get};
+use sidelong_load::monotonic_ns;
 
 #[test]
 fn httpd_rejects_the_clients_that_the_verdicts_reject() {

@@ -31,11 +31,7 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn set(bench: &Bench<'_>) -> Result<Stage> {
         let pair = |number, way| start(bench, number, way);
-        Ok(Stage {
-            memory: pair(0, "memory")?,
-            asked: pair(1, "asked")?,
-            copies: pair(2, "copies")?,
-        })
+        Ok(Stage { memory: pair(0, "memory")?, asked: pair(1, "asked")?, copies: pair(2, "copies")? })
     }
 
     /// Asks for the key for `time`. Returns what came of it, and the CPU time of the cache that was asked and of the other.
@@ -88,9 +84,7 @@ mod tests {
 
     #[test]
     fn only_caches_with_copies_have_answers_that_are_old() {
-        for (way, fresh, has_secret) in
-            [("memory", 0, false), ("asked", 0, true), ("copies", 100, true)]
-        {
+        for (way, fresh, has_secret) in [("memory", 0, false), ("asked", 0, true), ("copies", 100, true)] {
             let at = |at| SocketAddr::from((Ipv4Addr::LOCALHOST, 20_000 + at));
             let file = cluster_file("lab-k3", way, at);
             assert_eq!(file.cache.fresh, Duration::from_millis(fresh));
