@@ -108,14 +108,14 @@ fn read(path: &str) -> Result<String, Failure> {
 }
 
 /// The control group of a process, below the cpu controller's mount point; `None` if it is in the root group.
-pub fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
     let tree = tree_of(&pid.to_string())?;
     Ok(tree.filter(|(_, own)| !own.as_os_str().is_empty()).map(|(root, own)| root.join(own)))
 }
 
 /// The control group of a systemd unit: the directory of its name in the cpu controller's tree, else in the tree of version
 /// 2. `None` if it has none, because it is not started or does not exist.
-pub fn of_unit(unit: &str) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn of_unit(unit: &str) -> Result<Option<PathBuf>, Failure> {
     let mounts = read("/proc/self/mounts")?;
     let cpu = mount(&mounts, "cgroup", &|options| options.split(',').any(|option| option == "cpu"));
     let second = mount(&mounts, "cgroup2", &|_| true);
@@ -150,7 +150,7 @@ fn find_tree(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// The first mount point of that kind of file system.
-pub fn mount_of(kind: &str) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn mount_of(kind: &str) -> Result<Option<PathBuf>, Failure> {
     Ok(mount(&read("/proc/self/mounts")?, kind, &|_| true))
 }
 

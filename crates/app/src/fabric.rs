@@ -40,7 +40,7 @@ pub struct Fabric {
 
 impl Fabric {
     /// The fabric that the cluster file names, or the best one for where the parts are.
-    pub fn new(cluster: &Cluster, run: &RunDirectory) -> Result<Self, Failure> {
+    pub(crate) fn new(cluster: &Cluster, run: &RunDirectory) -> Result<Self, Failure> {
         let (backend, note) = choose(cluster)?;
         let secret = match (&backend, &cluster.secret) {
             (Backend::Shm, _) | (Backend::Tcp, None) => None,
@@ -59,7 +59,7 @@ impl Fabric {
     }
 
     /// What parts of its cluster have alike.
-    pub fn identity(&self) -> u64 {
+    pub(crate) fn identity(&self) -> u64 {
         self.identity
     }
 
@@ -73,27 +73,27 @@ impl Fabric {
     }
 
     /// The secret of the cluster's machines, if parts are on several.
-    pub fn secret(&self) -> Option<&Secret> {
+    pub(crate) fn secret(&self) -> Option<&Secret> {
         self.secret.as_ref().filter(|_| self.control.is_some())
     }
 
     /// Whether memory is shared, and so outlives the process that offered it.
-    pub fn shares_memory(&self) -> bool {
+    pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::Shm)
     }
 
     /// Whether devices read the memory of other machines.
-    pub fn has_device(&self) -> bool {
+    pub(crate) fn has_device(&self) -> bool {
         matches!(self.backend, Backend::Verbs(_))
     }
 
     /// Whether all parts are on one machine, and so have one clock.
-    pub fn is_of_one_machine(&self) -> bool {
+    pub(crate) fn is_of_one_machine(&self) -> bool {
         self.control.is_none()
     }
 
     /// Where the regions of others are found.
-    pub fn directory(&self) -> Arc<dyn Directory> {
+    pub(crate) fn directory(&self) -> Arc<dyn Directory> {
         match &self.control {
             Some(control) => Arc::clone(control) as _,
             None => Arc::new(self.run.clone()),
@@ -101,7 +101,7 @@ impl Fabric {
     }
 
     /// An initiator without links.
-    pub fn initiator(&self) -> Result<Initiator, Failure> {
+    pub(crate) fn initiator(&self) -> Result<Initiator, Failure> {
         match (&self.backend, &self.secret) {
             (Backend::Verbs(device), Some(secret)) => {
                 Ok(Initiator::with_verbs(device, secret)?.of_cluster(self.identity))
@@ -111,7 +111,7 @@ impl Fabric {
     }
 
     /// How others' load responders are found.
-    pub fn responders(&self) -> Finder {
+    pub(crate) fn responders(&self) -> Finder {
         match &self.control {
             Some(control) => {
                 let directory = Arc::clone(control);
@@ -125,7 +125,7 @@ impl Fabric {
     }
 
     /// Its counters, for the metrics.
-    pub fn counts(&self) -> Vec<Counts> {
+    pub(crate) fn counts(&self) -> Vec<Counts> {
         let mut counts = Vec::new();
         if let Some(control) = self.control.clone() {
             counts.push(Counts {
@@ -155,7 +155,7 @@ impl Fabric {
     }
 
     /// The place where this process offers its own regions, at `listen` if it must be reached over a network.
-    pub fn offer(&self, listen: SocketAddr) -> Result<Offering, Failure> {
+    pub(crate) fn offer(&self, listen: SocketAddr) -> Result<Offering, Failure> {
         let endpoint = match &self.secret {
             Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
@@ -177,9 +177,9 @@ impl Fabric {
 }
 
 /// Where a process offers its regions and publishes their keys.
-pub struct Offering {
+pub(crate) struct Offering {
     /// Where its regions are.
-    pub host: Host,
+    pub(crate) host: Host,
     /// Where others ask for keys, if not in the run directory.
     endpoint: Option<Endpoint>,
     run: RunDirectory,
@@ -190,7 +190,7 @@ impl Offering {
     ///
     /// # Errors
     /// If the run directory cannot be written.
-    pub fn publish(&self, key: &Key) -> Result<(), Failure> {
+    pub(crate) fn publish(&self, key: &Key) -> Result<(), Failure> {
         match &self.endpoint {
             Some(endpoint) => endpoint.publish(key),
             None => self.run.publish(key)?,
@@ -199,7 +199,7 @@ impl Offering {
     }
 
     /// Its counters, for the metrics.
-    pub fn counts(&self) -> Option<Counts> {
+    pub(crate) fn counts(&self) -> Option<Counts> {
         let endpoint = self.endpoint.clone()?;
         Some(Counts {
             name: "control_endpoint_refused",
@@ -210,7 +210,7 @@ impl Offering {
     }
 
     /// Publishes the address that answers for the load of `node`.
-    pub fn publish_responder(&self, node: &str, address: SocketAddr) -> Result<(), Failure> {
+    pub(crate) fn publish_responder(&self, node: &str, address: SocketAddr) -> Result<(), Failure> {
         match &self.endpoint {
             Some(endpoint) => {
                 let answer = address.to_string().into_bytes();
@@ -263,7 +263,7 @@ fn identity(cluster: &Cluster) -> u64 {
 }
 
 /// The name of the region with a cache's items.
-pub fn items_region(cache: &str) -> String {
+pub(crate) fn items_region(cache: &str) -> String {
     format!("{cache}.items")
 }
 

@@ -66,7 +66,7 @@ pub struct Record {
 
 impl Record {
     /// The record of a move that has just ended. `None` if another edge was faster, because two compete for most moves.
-    pub fn of(parts: &Parts, by: &str, ended: &Ended) -> Option<Record> {
+    pub(crate) fn of(parts: &Parts, by: &str, ended: &Ended) -> Option<Record> {
         let how = ended.how.word();
         if ended.plan.is_some() && matches!(how, "busy" | "recent") {
             return None;
@@ -94,7 +94,7 @@ impl Record {
     }
 
     /// What a person has just made of a node.
-    pub fn of_person(by: &str, done: ByHand<'_>, took: Duration) -> Record {
+    pub(crate) fn of_person(by: &str, done: ByHand<'_>, took: Duration) -> Record {
         let ByHand { node, from, to, how, why, fault } = done;
         Record {
             at: text(OffsetDateTime::now_utc()),
@@ -135,29 +135,29 @@ impl Record {
 }
 
 /// What a person makes of a node.
-pub struct ByHand<'a> {
+pub(crate) struct ByHand<'a> {
     /// The node.
-    pub node: &'a str,
+    pub(crate) node: &'a str,
     /// The site that it served before.
-    pub from: Option<&'a str>,
+    pub(crate) from: Option<&'a str>,
     /// The site that it serves now or, held, belongs to.
-    pub to: &'a str,
+    pub(crate) to: &'a str,
     /// `moved`, `not-changed`, or one of [`HELD`], [`PINNED`], [`RESUMED`].
-    pub how: &'a str,
+    pub(crate) how: &'a str,
     /// Why, in words.
-    pub why: Option<String>,
+    pub(crate) why: Option<String>,
     /// Why it could not change sites.
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
 }
 
 /// The history of what persons did. No node or edge has this name.
 pub const BY_HAND: &str = "by_hand";
 /// How a node was taken out of service.
-pub const HELD: &str = "held";
+pub(crate) const HELD: &str = "held";
 /// How a node was moved to stay.
-pub const PINNED: &str = "pinned";
+pub(crate) const PINNED: &str = "pinned";
 /// How a node was given back.
-pub const RESUMED: &str = "resumed";
+pub(crate) const RESUMED: &str = "resumed";
 
 /// Who or what keeps a node where it is.
 pub struct Holder {
@@ -203,7 +203,7 @@ fn files(name: &str) -> [String; 2] {
 }
 
 /// One process's own history, while it is written.
-pub struct Log {
+pub(crate) struct Log {
     recorder: Recorder,
     /// Disconnected once all is written.
     written: Receiver<()>,
@@ -211,7 +211,7 @@ pub struct Log {
 
 /// Passes records to the writer.
 #[derive(Clone)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     records: SyncSender<Record>,
     counts: Arc<[AtomicU64; 2]>,
 }
@@ -221,7 +221,7 @@ impl Log {
     ///
     /// # Errors
     /// If its file cannot be opened.
-    pub fn open(parts: &Parts, name: &str) -> Result<Option<Log>, Failure> {
+    pub(crate) fn open(parts: &Parts, name: &str) -> Result<Option<Log>, Failure> {
         let bytes_max = parts.cluster.limits.history_bytes_max;
         if bytes_max == 0 {
             return Ok(None);
@@ -250,12 +250,12 @@ impl Log {
     }
 
     /// What passes records to it.
-    pub fn recorder(&self) -> Recorder {
+    pub(crate) fn recorder(&self) -> Recorder {
         self.recorder.clone()
     }
 
     /// Its counters, for the process's metrics.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let counts = Arc::clone(&self.recorder.counts);
         Counts {
             name: "history_records",
@@ -269,7 +269,7 @@ impl Log {
     }
 
     /// Waits until all is written, for a bounded time. The other recorders must have been dropped.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         drop(self.recorder);
         let _ = self.written.recv_timeout(FINISH_MAX);
     }
@@ -277,7 +277,7 @@ impl Log {
 
 impl Recorder {
     /// Passes a record to the writer. Never waits.
-    pub fn record(&self, record: Record) {
+    pub(crate) fn record(&self, record: Record) {
         if self.records.try_send(record).is_err() {
             self.counts[1].fetch_add(1, Ordering::Relaxed);
         }

@@ -12,7 +12,7 @@ const BACKLOG: i32 = 4096;
 ///
 /// # Errors
 /// As of bind(2) and listen(2).
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     widen(&listener)?;
     Ok(listener)
@@ -22,7 +22,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// As of listen(2).
-pub fn widen(listener: impl AsFd) -> io::Result<()> {
+pub(crate) fn widen(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
 }
 

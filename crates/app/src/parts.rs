@@ -1,4 +1,4 @@
-//! Translates the cluster file into the settings of each crate.
+//! One process's view of its cluster: translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Parts {
     ///
     /// # Errors
     /// If the run directory or the fabric cannot be used.
-    pub fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
+    pub(crate) fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
         raise_file_limit();
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
@@ -77,18 +77,20 @@ impl Parts {
     }
 
     /// The cluster and the life of this process, as its regions carry them.
-    pub fn life(&self) -> (u64, u64) {
+    pub(crate) fn life(&self) -> (u64, u64) {
         (self.fabric.identity(), self.began_ms)
     }
 
-    pub fn node_names(&self) -> Vec<String> {
+    pub(crate) fn node_names(&self) -> Vec<String> {
         self.cluster.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
+    /// The name of a node.
     pub fn node_name(&self, node: NodeId) -> String {
         self.cluster.nodes[node.index()].name.clone()
     }
 
+    /// The name of a site.
     pub fn site_name(&self, site: SiteId) -> String {
         self.cluster.sites[site.index()].name.clone()
     }
@@ -109,7 +111,7 @@ impl Parts {
         Ok(choice)
     }
 
-    pub fn scheme_note(&self) -> Result<String, Failure> {
+    pub(crate) fn scheme_note(&self) -> Result<String, Failure> {
         let load::Choice { scheme, reason } = self.scheme()?;
         Ok(format!("load by {scheme}, because {reason}"))
     }
@@ -120,7 +122,7 @@ impl Parts {
     }
 
     /// The constant facts about a process, for its metrics.
-    pub fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
+    pub(crate) fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
         let fabric = self.fabric.name();
         vec![
             About {
@@ -142,7 +144,7 @@ impl Parts {
     }
 
     /// The Ganglia monitor that the edge of that name reports to.
-    pub fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
+    pub(crate) fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
         let ganglia = &self.cluster.ganglia;
         let is_it = ganglia.edge.as_ref().is_none_or(|name| name == edge);
         Some(GangliaSettings {
@@ -188,7 +190,11 @@ impl Parts {
     }
 
     /// Scans for an edge, and counts the reads in `counts`.
-    pub fn read_loads(&self, links: &mut Links, counts: Arc<ReadCounts>) -> Result<ReadLoads, Failure> {
+    pub(crate) fn read_loads(
+        &self,
+        links: &mut Links,
+        counts: Arc<ReadCounts>,
+    ) -> Result<ReadLoads, Failure> {
         let mut loads = self.loads(links)?;
         Ok(Box::new(move |now, links, readings| {
             loads.scan(now, links, readings);
@@ -205,12 +211,12 @@ impl Parts {
         self.cluster.fronts.len() + nodes
     }
 
-    pub fn board_map(&self) -> BoardMap {
+    pub(crate) fn board_map(&self) -> BoardMap {
         board_map(self.cluster.sites.len(), self.owners())
     }
 
     /// Offers the board anew, if it was lost in shared memory.
-    pub fn board_anew(&self) -> regions::Offer {
+    pub(crate) fn board_anew(&self) -> regions::Offer {
         let host = Host::Shm(ShmHost::new(self.run.path()));
         let (map, life) = (self.board_map(), self.life());
         // Nodes may have moved since the board was first created.
@@ -218,7 +224,7 @@ impl Parts {
         Box::new(move || offer_board(&host, map, &init, life))
     }
 
-    pub fn board_init(&self) -> Vec<BoardInit> {
+    pub(crate) fn board_init(&self) -> Vec<BoardInit> {
         // Nodes whose words are there may have moved. In memory that outlives processes the board is offered before any words.
         let found = |node: &config::Node| {
             let (kind, len) = (RegionKind::Words, WORDS_BYTES);
@@ -257,7 +263,7 @@ impl Parts {
     }
 
     /// The nodes and sites as movers know them.
-    pub fn pool(&self) -> Pool {
+    pub(crate) fn pool(&self) -> Pool {
         let floors = self.cluster.sites.iter().map(|site| site.floor as u16);
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
@@ -279,13 +285,13 @@ impl Parts {
     }
 
     /// The waits of a mover that lets a node drain for `drain_max`.
-    pub fn timing(&self, drain_max: Duration) -> Result<Timing, Failure> {
+    pub(crate) fn timing(&self, drain_max: Duration) -> Result<Timing, Failure> {
         let settings = &self.cluster.reconfig;
         let ns = |time: Duration| time.as_nanos() as u64;
         Ok(Timing::live(ns(settings.lease), ns(drain_max), ns(settings.sensitivity))?)
     }
 
-    pub fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
+    pub(crate) fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
         let settings = &self.cluster.reconfig;
         let life = self.began_ms / LIFE_MS_MIN;
         let timing = self.timing(settings.drain_max)?;
@@ -295,13 +301,13 @@ impl Parts {
 
     /// A person as a holder of locks. Two who begin at the same time are told apart by their processes; if not, one takes the
     /// other's lock over, as a thief would.
-    pub fn person(&self) -> Holder {
+    pub(crate) fn person(&self) -> Holder {
         let life = self.began_ms / LIFE_MS_MIN + u64::from(std::process::id());
         Holder::new(EdgeId::new(EDGES_MAX - 1), life)
     }
 
     /// The decider on moves in an edge (`node` is `None`) or in a node.
-    pub fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
+    pub(crate) fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
         let moves = self.cluster.reconfig.configuration == Configuration::Reconfigured;
         match (node, self.cluster.reconfig.by) {
             (None, MovedBy::Edge) if moves => Ok(Decider::Edge(Box::new(self.reconfigurer(None)?))),
@@ -341,7 +347,7 @@ impl Parts {
     }
 
     /// The brain with `decider`, and with admission control if requested.
-    pub fn brain(&self, decider: Decider, with_admission: bool) -> Result<Brain, Failure> {
+    pub(crate) fn brain(&self, decider: Decider, with_admission: bool) -> Result<Brain, Failure> {
         let settings = self.admission_settings().filter(|_| with_admission);
         let nodes = self.cluster.nodes.len();
         let controller = |(settings, promises)| Controller::new(settings, promises, nodes);
@@ -350,7 +356,7 @@ impl Parts {
     }
 
     /// The gatekeeper of requests that this many threads serve; `None` if all are admitted.
-    pub fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
+    pub(crate) fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
         let (settings, promises) = self.admission_settings()?;
         let gate = Gate::new(&promises, settings.rotation, self.cluster.load.stale, threads);
         let last =
@@ -359,7 +365,7 @@ impl Parts {
     }
 
     /// The settings of admission control and the promise to each site; `None` if all requests are admitted.
-    pub fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Vec<Promise>)> {
+    pub(crate) fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Vec<Promise>)> {
         if !self.cluster.has_admission() {
             return None;
         }
@@ -377,7 +383,7 @@ impl Parts {
     }
 
     /// The capacity of each node. A node with half the pool's mean service time has twice the speed.
-    pub fn capacities(&self) -> Vec<Capacity> {
+    pub(crate) fn capacities(&self) -> Vec<Capacity> {
         let seconds = |node: &config::Node| match node.service {
             Service::None => 0.0,
             Service::Fixed | Service::Exponential | Service::Burn => node.service_time.as_secs_f32(),
@@ -396,7 +402,7 @@ impl Parts {
         nodes.iter().map(capacity).collect()
     }
 
-    pub fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
         View::new(
             nodes,
@@ -409,29 +415,29 @@ impl Parts {
     }
 
     /// The other fronts that share their requests in flight: all on one machine, on several those with `fabric_listen`.
-    pub fn peers(&self, index: usize) -> Vec<String> {
+    pub(crate) fn peers(&self, index: usize) -> Vec<String> {
         let fronts = self.cluster.fronts.iter().enumerate();
         let others = fronts.filter(|(other, front)| *other != index && self.shares(front));
         others.map(|(_, front)| front.name.clone()).collect()
     }
 
     /// Whether an edge or another front shares its requests in flight with others.
-    pub fn shares(&self, front: &config::Front) -> bool {
+    pub(crate) fn shares(&self, front: &config::Front) -> bool {
         self.fabric.is_of_one_machine() || front.fabric_listen.is_some()
     }
 
     /// The name of the region in which a node keeps documents, if it does.
-    pub fn documents_region(&self, node: &config::Node) -> Option<String> {
+    pub(crate) fn documents_region(&self, node: &config::Node) -> Option<String> {
         let keeps = self.cluster.cache.documents && node.root.is_some() && !node.is_foreign;
         keeps.then(|| format!("{}.documents", node.name))
     }
 
     /// Bytes of such a region.
-    pub fn document_bytes(&self) -> usize {
+    pub(crate) fn document_bytes(&self) -> usize {
         (self.cluster.cache.document_memory_mb as usize) << 20
     }
 
-    pub fn edge_settings(&self, edge: usize) -> EdgeSettings {
+    pub(crate) fn edge_settings(&self, edge: usize) -> EdgeSettings {
         let limits = &self.cluster.limits;
         let edge = &self.cluster.edges[edge];
         EdgeSettings {
@@ -490,7 +496,7 @@ impl Parts {
 }
 
 /// The current time in ms since 1970, as the start of a process.
-pub fn began_ms() -> u64 {
+pub(crate) fn began_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     since_1970.map_or(1, |time| time.as_millis() as u64)
 }
@@ -502,7 +508,7 @@ pub fn certificates(edge: &config::Edge) -> Vec<Tls> {
 }
 
 /// The foreign server of a node, if it has one.
-pub fn foreign(node: &config::Node) -> Option<Foreign> {
+pub(crate) fn foreign(node: &config::Node) -> Option<Foreign> {
     let servers = || node.addresses.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
     node.is_foreign.then(|| Foreign { servers: servers(), workers: node.workers })
 }
@@ -512,7 +518,7 @@ pub fn foreign(node: &config::Node) -> Option<Foreign> {
 ///
 /// # Errors
 /// If it cannot, with the reason.
-pub fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
+pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
     match &cluster.nodes[node] {
         config::Node { group: Some(_), .. } | config::Node { is_foreign: true, .. } => Ok(()),
         _ => is_alone(cluster, node),
@@ -523,7 +529,7 @@ pub fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
 ///
 /// # Errors
 /// If it has not.
-pub fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
+pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
     let node = &cluster.nodes[node];
     let shares = |other: &&config::Node| cluster.secret.is_none() || other.host() == node.host();
     if cluster.nodes.iter().filter(shares).count() == 1 {

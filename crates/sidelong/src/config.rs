@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
             for edge in &cluster.edges {
-                check_tls(&edge.name, &sidelong_app::parts::certificates(edge), edge.client_ca.as_deref())?;
+                check_tls(&edge.name, &sidelong_app::certificates(edge), edge.client_ca.as_deref())?;
             }
             let caches = match cluster.cache.peers.len() {
                 0 => String::new(),

@@ -1,7 +1,7 @@
 //! The log of every part: one line an event, in words or as JSON, by the wall clock.
 
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::process::Signal;
 use serde_json::Value;
