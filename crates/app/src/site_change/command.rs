@@ -18,7 +18,7 @@ use rustix::process::{
 };
 use sidelong_layout::FaultCause;
 
-use super::{Broken, VOID_EVERY};
+use super::broken::{Broken, VOID_EVERY};
 
 /// From SIGTERM to SIGKILL, for a command that is killed.
 const END_GRACE: Duration = Duration::from_secs(2);

@@ -4,6 +4,7 @@
 //! If the agent dies in a change, its command gets SIGTERM, and the next agent begins the change again. So commands must be
 //! idempotent, also after a partial run.
 
+mod broken;
 mod command;
 mod ready;
 
@@ -15,10 +16,9 @@ use rustix::fs::{Access, access};
 
 use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, SiteId};
 
+use broken::Broken;
 pub(crate) use ready::Ready;
 
-/// Time between two checks whether a change is void.
-const VOID_EVERY: Duration = Duration::from_millis(10);
 /// Most characters of a command that are logged.
 const COMMAND_CHARS_MAX: usize = 200;
 
@@ -53,14 +53,6 @@ pub(crate) enum Stopped {
     Void,
     /// A step failed.
     Failed(Fault),
-}
-
-/// Why a step did not end well.
-#[derive(PartialEq, Eq, Debug)]
-enum Broken {
-    Void,
-    /// The words follow what was done: "ended with status 1: no such unit".
-    Failed(FaultCause, String),
 }
 
 impl Commands {

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{Broken, VOID_EVERY};
+use super::broken::{Broken, VOID_EVERY};
 use crate::failure::Failure;
 
 /// Time between an answer and the next request.
