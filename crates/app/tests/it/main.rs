@@ -1,0 +1,3 @@
+//! Parts of a cluster in one process.
+
+mod cluster;
