@@ -14,8 +14,8 @@ use crate::tidy;
 
 /// How long `sidelong up` may take beyond the time that it is asked to run for: start, drain, summary.
 const UP_LIMIT: Duration = Duration::from_secs(60);
-/// Of each target, as an option of libFuzzer: always the same inputs.
-const FUZZ_RUNS: &str = "-runs=20000";
+/// Of each target, as libFuzzer takes it: always the same inputs, but for seconds at most.
+const FUZZ_RUNS: &[&str] = &["-runs=20000", "-seed=1", "-max_total_time=20"];
 /// Seconds of each target where new faults are looked for, unless this variable has others.
 const FUZZ_S: (&str, &str) = ("SIDELONG_FUZZ_S", "3600");
 /// A quick experiment, all of its configurations.
@@ -206,7 +206,7 @@ fn soak(run: &mut Run) -> Result<(), Failure> {
 }
 
 fn fuzz(run: &mut Run) -> Result<(), Failure> {
-    fuzz_all(run, &[FUZZ_RUNS, "-seed=1"])
+    fuzz_all(run, FUZZ_RUNS)
 }
 
 fn fuzz_long(run: &mut Run) -> Result<(), Failure> {
