@@ -21,6 +21,8 @@ pub(crate) struct Chart {
     /// The pattern of the cases that are shown. Empty for all.
     cases: &'static str,
     y_scale: Scale,
+    /// Another measure, whose lines are dashed, and what it is.
+    beside: Option<(&'static str, &'static str)>,
     /// What figures are multiplied by for the vertical axis, and its title then.
     unit: Option<(f64, &'static str)>,
 }
@@ -46,7 +48,7 @@ impl Chart {
         by: &'static str,
     ) -> Chart {
         let (x_scale, y_scale) = (Scale::Words, Scale::Linear);
-        Chart { title, measure, x, x_scale, by, cases: "", y_scale, unit: None }
+        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside: None, unit: None }
     }
 
     /// Lines over numbers, which lie by their logarithms to base 2.
@@ -62,6 +64,11 @@ impl Chart {
     /// The same panel of some cases.
     pub(crate) const fn of(self, cases: &'static str) -> Chart {
         Chart { cases, ..self }
+    }
+
+    /// The same panel with dashed lines of another measure.
+    pub(crate) const fn beside(self, measure: &'static str, meaning: &'static str) -> Chart {
+        Chart { beside: Some((measure, meaning)), ..self }
     }
 
     /// The same panel with another unit on the vertical axis.
@@ -99,17 +106,21 @@ impl Chart {
             Scale::Log => (factor * value).log10(),
             _ => factor * value,
         };
-        let line = |series: &str| {
+        let line = |series: &str, measure: &str, style: Style| {
             let of_series = cases.iter().filter(|case| case.split('/').nth(by) == Some(series));
             let point = |case: &&str| {
-                let Median { median, interval, .. } = samples[case][self.measure].median()?;
+                let Median { median, interval, .. } = samples[case][measure].median()?;
                 let at = position(case.split('/').nth(x)?)?;
                 let interval = interval.map(|(from, to)| (y(from), y(to)));
                 Some((at, y(median), interval)).filter(|(_, y, _)| y.is_finite())
             };
-            Line::with_intervals(self.style(&samples.dimensions[by], series), of_series.filter_map(point))
+            Line::with_intervals(style, of_series.filter_map(point))
         };
-        let lines: Vec<Line> = words(by).into_iter().map(line).collect();
+        let style = |series: &str| self.style(&samples.dimensions[by], series);
+        let dashed = |(measure, _)| words(by).into_iter().map(move |of| (of, measure, style(of).ideal()));
+        let solid = words(by).into_iter().map(|of| (of, self.measure, style(of)));
+        let all = self.beside.into_iter().flat_map(dashed).chain(solid);
+        let lines: Vec<Line> = all.map(|(of, measure, style)| line(of, measure, style)).collect();
         let ys = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
         let dimension = &samples.dimensions[x];
         let numbers = || x_words.iter().filter_map(|word| word.parse::<f64>().ok());
@@ -181,7 +192,8 @@ pub(crate) fn draw(charts: &[Chart], samples: &Samples) -> Drawing {
     }
     let panels = charts.iter().map(|chart| chart.panel(samples)).collect();
     // Its points are medians already.
-    Drawing { panels, legend, dashed: None, is_one_repetition: true }
+    let dashed = charts.iter().find_map(|chart| chart.beside).map(|(_, meaning)| meaning);
+    Drawing { panels, legend, dashed, is_one_repetition: true }
 }
 
 /// Each of some words once, in their order.

@@ -4,26 +4,26 @@
 //! What a node can serve is measured first, so that the peaks are as high for the nodes of any machine.
 
 mod rates;
-mod report;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
 use sidelong_config::{
     ClusterFile, Configuration, EdgeEntry, Identity, Limits, NodeEntry, RateEntry, Reconfig, SiteEntry,
 };
 use sidelong_workload::walk::INTERACTIONS_MEAN;
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
-use crate::drawing::{Drawing, legend};
+use crate::design::Design;
 use crate::error::{Error, Result};
-use crate::figure::{Axis, Line, Panel};
-use crate::setup::{CONFIGURATIONS, Ground, style_of};
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
-use crate::table::Fixed;
+use crate::experiment::{Experiment, OWN};
+use crate::figure::Style;
+use crate::measure::{Dimension, Measure, Word};
+use crate::samples::Samples;
+use crate::setup::{CONFIGURATIONS, Ground};
 use crate::up::{Fate, Request};
 
 /// The sites, in the order of the days.
@@ -59,143 +59,143 @@ const START: Duration = Duration::from_secs(15);
 const LATE_MAX: f64 = 1.05;
 const NODE_HOURS_MAX: f64 = 0.6;
 
-/// A day of one configuration, for one site.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Row {
-    configuration: Configuration,
-    site: &'static str,
-    requests: u64,
-    /// Answers that were late, and requests that failed or were rejected.
-    late: u64,
-    failed: u64,
-    /// Of all sites.
-    node_hours: f64,
-    moves: u64,
-    /// By the hour of the day: requests, and those of them that were late.
-    by_hour: [(u64, u64); 24],
-}
+pub(crate) const DA: Experiment = Experiment::new(
+    "DA",
+    OWN,
+    "a day of WorldCup98 in two minutes: rigid, reconfigured, over-provisioned",
+    Design {
+        repeat: [3, 1],
+        dimensions: &[
+            Dimension::new(
+                "configuration",
+                "configuration",
+                &[
+                    Word::new("rigid", "rigid", Style::BASELINE),
+                    Word::new("reconfigured", "reconfigured", Style::OURS),
+                    Word::new("over-provisioned", "over-provisioned", Style::THIRD),
+                    Word::plain("capacity", "capacity"),
+                ],
+            ),
+            Dimension::new("site", "site", &[]),
+            // The whole of it, or an hour.
+            Dimension::new("hour", "hour of the day", &[]),
+        ],
+        cases: &[
+            "rigid,reconfigured,over-provisioned/all,auction,files,api/day",
+            "capacity/auction,files,api/day",
+        ],
+        measures: &[
+            Measure::new("node_hours", "node-hours", [0, 0]),
+            Measure::new("requests", "requests", [0, 0]),
+            // What fails or is rejected is late, too.
+            Measure::new("late", "late", [0, 0]).possible(|case| 0.0..=case.most("requests")),
+            Measure::derived("in_time_percent", "in time, %", 2),
+            Measure::derived("late_percent", "late (% of the requests)", 1),
+            Measure::new("failed", "failed or rejected", [0, 0]).possible(|case| 0.0..=case.most("late")),
+            Measure::new("moves", "moves", [0, 0])
+                .possible(|case| 0.0..=if case.is("reconfigured/*/*") { f64::INFINITY } else { 0.0 }),
+            // What a node can serve of a site's requests.
+            Measure::new("capacity_per_s", "requests/s of a node", [1, 0]),
+        ],
+        charts: &[
+            Chart::lines("(a) auction", "late_percent", "hour", "configuration")
+                .linear()
+                .of("rigid,reconfigured,over-provisioned/auction/*"),
+            Chart::lines("(b) files", "late_percent", "hour", "configuration")
+                .linear()
+                .of("rigid,reconfigured,over-provisioned/files/*"),
+            Chart::lines("(c) api", "late_percent", "hour", "configuration")
+                .linear()
+                .of("rigid,reconfigured,over-provisioned/api/*"),
+        ],
+        settings: |quick| {
+            json!({
+                "day_s": DAYS[usize::from(quick)].as_secs_f64(),
+                "nodes_each": NODES_EACH,
+                "peak_nodes": PEAK_NODES,
+                "late_ms": LATE.as_millis(),
+                "pool": POOL,
+                "nodes_most": nodes(Configuration::OverProvisioned),
+                "workers": WORKERS,
+                "share": SHARE,
+            })
+        },
+        template: include_str!("day.md"),
+        run,
+        conclude,
+        ..Design::DEFAULT
+    },
+);
 
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-struct TableLine {
-    configuration: Configuration,
-    site: &'static str,
-    requests: u64,
-    late: u64,
-    failed: u64,
-    node_hours: Fixed<0>,
-    moves: u64,
-}
-
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    let time = DAYS[usize::from(bench.options.quick)];
-    study::run(bench, Day { day_s: time.as_secs_f64(), time, pages_per_s_per_node: Vec::new() })
-}
-
-#[derive(Serialize)]
-struct Day {
-    day_s: f64,
-    #[serde(skip)]
-    time: Duration,
-    /// What a node can serve of each site's requests in a second, in each repetition.
-    pages_per_s_per_node: Vec<[f64; 3]>,
-}
-
-impl Study for Day {
-    type Row = Row;
-    type Line = TableLine;
-
-    const REPEAT: [u32; 2] = [3, 1];
-
-    fn plan(&self) -> Vec<Duration> {
-        let days = CONFIGURATIONS.map(|_| self.time + START);
-        [CAPACITY_TIME + START].into_iter().chain(days).collect()
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Day>) -> Result<()> {
+fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let time = bench.either(DAYS);
+    let plan = [CAPACITY_TIME, time, time, time].map(|time| time + START);
+    bench.rounds(&plan, |bench| {
         let name = bench.name("capacity");
         bench.begin(&name);
         let capacity = capacity(bench, &name)?;
         bench.end();
-        self.pages_per_s_per_node.push(capacity);
+        for (site, per_s) in SITES.into_iter().zip(capacity) {
+            bench.sample(&format!("capacity/{site}/day"), [("capacity_per_s", per_s)])?;
+        }
         for configuration in CONFIGURATIONS {
-            let rates = rates::of_a_day(self.time).into_iter().zip(capacity).enumerate().map(
-                |(site, (day, of_a_node))| {
-                    let whole = PEAK_NODES * of_a_node / if site == 0 { INTERACTIONS_MEAN } else { 1.0 };
+            let rates =
+                rates::of_a_day(time).into_iter().zip(capacity).zip(SITES).map(|((day, of_a_node), site)| {
+                    let whole = PEAK_NODES * of_a_node / requests_of(site);
                     day.into_iter().map(|rate| RateEntry { per_s: rate.per_s * whole, ..rate }).collect()
-                },
-            );
+                });
             let file = cluster_file(&bench.ground, configuration, rates.collect());
             let name = bench.name(configuration.to_string());
             bench.begin(&name);
-            let (moves, requests) = up(bench, &name, &format!("a day, {configuration}"), &file, self.time)?;
+            let (moves, requests) = up(bench, &name, &format!("a day, {configuration}"), &file, time)?;
             bench.end();
-            let node_hours = 24.0 * nodes(configuration) as f64;
+            let figures = [("node_hours", 24.0 * nodes(configuration) as f64), ("moves", moves as f64)];
+            let all = Counts::of(requests.iter());
+            bench.sample(&format!("{configuration}/all/day"), all.figures().into_iter().chain(figures))?;
             for site in SITES {
-                let of_site = requests.iter().filter(|request| request.site == site);
-                rows.push(self, Row::of(configuration, site, of_site, (node_hours, moves), self.time))?;
+                let of_site = || requests.iter().filter(|request| request.site == site);
+                bench.sample(&format!("{configuration}/{site}/day"), Counts::of(of_site()).figures())?;
+                for hour in 0..24 {
+                    let counts = Counts::of(of_site().filter(|request| hour_of(request, time) == hour));
+                    if counts.requests > 0 {
+                        bench.sample(&format!("{configuration}/{site}/{hour}"), counts.figures())?;
+                    }
+                }
             }
         }
         Ok(())
-    }
-
-    fn lines(&self, row: &Row) -> Vec<TableLine> {
-        let Row { configuration, site, requests, late, failed, moves, .. } = *row;
-        vec![TableLine {
-            configuration,
-            site,
-            requests,
-            late,
-            failed,
-            node_hours: Fixed(row.node_hours),
-            moves,
-        }]
-    }
-
-    fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let of = |what: &str| format!("{}, {}: {what}", row.configuration, row.site);
-        let may_move = row.configuration == Configuration::Reconfigured;
-        let moves_max = if may_move { f64::INFINITY } else { 0.0 };
-        vec![
-            Bound::new(of("late"), row.late as f64, row.failed as f64..=row.requests as f64),
-            Bound::new(of("moves"), row.moves as f64, 0.0..=moves_max),
-        ]
-    }
-
-    fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        checks(rows)
-    }
-
-    fn draw(&self, rows: &[Row]) -> Drawing {
-        draw(rows)
-    }
-
-    fn tell(&self, rows: &[Row], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
+    })
 }
 
-impl Row {
-    fn of<'a>(
-        configuration: Configuration,
-        site: &'static str,
-        requests: impl Iterator<Item = &'a Request>,
-        (node_hours, moves): (f64, u64),
-        day: Duration,
-    ) -> Row {
-        let (mut all, mut late, mut failed, mut by_hour) = (0, 0, 0, [(0, 0); 24]);
-        for request in requests {
+/// The hour of the day in which a request is due.
+fn hour_of(request: &Request, day: Duration) -> usize {
+    ((request.due_s / day.as_secs_f64() * 24.0) as usize).min(23)
+}
+
+/// Requests, those of them that are late, and those of them that failed or were rejected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts {
+    requests: u64,
+    late: u64,
+    failed: u64,
+}
+
+impl Counts {
+    fn of<'a>(requests: impl Iterator<Item = &'a Request>) -> Counts {
+        requests.fold(Counts::default(), |counts, request| {
             let is_answered = request.fate == Fate::Answered;
             let is_late = !is_answered || request.response_ms > LATE.as_secs_f64() * 1e3;
-            let hour = (request.due_s / day.as_secs_f64() * 24.0) as usize;
-            all += 1;
-            late += u64::from(is_late);
-            failed += u64::from(!is_answered);
-            let (in_hour, late_in_hour) = &mut by_hour[hour.min(23)];
-            *in_hour += 1;
-            *late_in_hour += u64::from(is_late);
-        }
-        Row { configuration, site, requests: all, late, failed, node_hours, moves, by_hour }
+            Counts {
+                requests: counts.requests + 1,
+                late: counts.late + u64::from(is_late),
+                failed: counts.failed + u64::from(!is_answered),
+            }
+        })
+    }
+
+    fn figures(self) -> [(&'static str, f64); 3] {
+        let Counts { requests, late, failed } = self;
+        [("requests", requests), ("late", late), ("failed", failed)].map(|(name, count)| (name, count as f64))
     }
 }
 
@@ -287,72 +287,35 @@ fn cluster_file(ground: &Ground, configuration: Configuration, rates: Vec<Vec<Ra
     }
 }
 
-fn of(rows: &[Row], configuration: Configuration) -> impl Iterator<Item = &Row> {
-    rows.iter().filter(move |row| row.configuration == configuration)
-}
-
-/// Late answers of all sites.
-fn late(rows: &[Row], configuration: Configuration) -> Option<u64> {
-    let late: Vec<u64> = of(rows, configuration).map(|row| row.late).collect();
-    (late.len() == SITES.len()).then(|| late.iter().sum())
-}
-
-/// The share of all requests that are answered in time.
-fn in_time(rows: &[Row], configuration: Configuration) -> Option<f64> {
-    let requests: u64 = of(rows, configuration).map(|row| row.requests).sum();
-    (requests > 0).then_some(1.0 - late(rows, configuration)? as f64 / requests as f64)
-}
-
-fn checks(rows: &[Row]) -> Vec<Check> {
-    let [reconfigured, over] = [Configuration::Reconfigured, Configuration::OverProvisioned];
-    // Where nodes that stay are late with nothing, the day does not tell.
-    let tells = late(rows, Configuration::Rigid).is_some_and(|late| late > 0);
-    let both = late(rows, reconfigured).zip(late(rows, over)).filter(|_| tells);
-    let late = both.map(|(ours, theirs)| match (ours, theirs) {
-        (0, 0) => 1.0,
-        (ours, theirs) => ours as f64 / theirs as f64,
+fn conclude(samples: &mut Samples) -> Vec<Check> {
+    samples.derive("late_percent", "*/*/*", |samples, case| {
+        &samples[case]["late"] / &samples[case]["requests"] * 100.0
     });
-    let node_hours = |configuration| of(rows, configuration).next().map(|row| row.node_hours);
+    samples
+        .derive("in_time_percent", "*/*/day", |samples, case| &samples[case]["late_percent"] * -1.0 + 100.0);
+    let of = |configuration, measure| &samples[format!("{configuration}/all/day")][measure];
+    // Where nodes that stay are late with nothing, the day does not tell.
+    let tells = of("rigid", "late").map(|late| if late > 0.0 { 1.0 } else { f64::NAN });
+    let ratio = of("reconfigured", "late").with(of("over-provisioned", "late"), |ours, theirs| {
+        match (ours, theirs) {
+            (0.0, 0.0) => 1.0,
+            _ => ours / theirs,
+        }
+    });
     vec![
-        Check::at_most("late answers: reconfigured / over-provisioned", LATE_MAX, late),
+        Check::at_most("late answers: reconfigured / over-provisioned", LATE_MAX, ratio * tells),
         Check::at_most(
             "node-hours: reconfigured / over-provisioned",
             NODE_HOURS_MAX,
-            node_hours(reconfigured).zip(node_hours(over)).map(|(ours, theirs)| ours / theirs),
+            of("reconfigured", "node_hours") / of("over-provisioned", "node_hours"),
         ),
     ]
-}
-
-fn draw(rows: &[Row]) -> Drawing {
-    let panel = |(site, part): (&'static str, char)| {
-        let line = |configuration: &Configuration| {
-            let by_hour = of(rows, *configuration).find(|row| row.site == site).map(|row| row.by_hour);
-            let hours = (0..).zip(by_hour.into_iter().flatten()).filter(|(_, (requests, _))| *requests > 0);
-            let share = |(hour, (requests, late)): (u32, (u64, u64))| {
-                (f64::from(hour) + 0.5, 100.0 * late as f64 / requests as f64)
-            };
-            Line::new(style_of(*configuration), hours.map(share).collect())
-        };
-        let lines: Vec<Line> = CONFIGURATIONS.iter().map(line).collect();
-        let most = lines.iter().map(Line::most).fold(1.0, f64::max);
-        let ticks = (0..=4).map(|n| 6.0 * f64::from(n)).collect();
-        Panel {
-            title: format!("({part}) {site}"),
-            x: Axis { ticks, ..Axis::between("hour of the day", 0.0, 24.0) },
-            y: Axis::from_zero("late (% of the requests)", most),
-            lines,
-        }
-    };
-    Drawing {
-        panels: SITES.into_iter().zip('a'..).map(panel).collect(),
-        legend: legend(CONFIGURATIONS.map(|configuration| (configuration.as_str(), style_of(configuration)))),
-        ..Drawing::default()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::design::tests::judged;
 
     #[test]
     fn each_file_has_its_nodes_and_its_rates() {
@@ -382,39 +345,30 @@ mod tests {
             request(5.2, Fate::Failed, 1.0),
             request(120.0, Fate::TurnedAway, 1.0),
         ];
-        let row = |configuration| Row::of(configuration, "api", requests.iter(), (144.0, 0), DAYS[0]);
-        let Row { requests, late, failed, by_hour, .. } = row(Configuration::Rigid);
-        assert_eq!((requests, late, failed), (4, 3, 2));
-        assert_eq!((by_hour[0], by_hour[1], by_hour[23]), ((1, 0), (2, 2), (1, 1)));
+        assert_eq!(Counts::of(requests.iter()), Counts { requests: 4, late: 3, failed: 2 });
+        assert_eq!(requests.each_ref().map(|request| hour_of(request, DAYS[0])), [0, 1, 1, 23]);
     }
 
     #[test]
     fn late_answers_and_node_hours_are_judged() {
-        let rows = |configuration, late, node_hours| {
-            SITES.map(|site| Row {
-                configuration,
-                site,
-                requests: 1000,
-                late,
-                failed: 0,
-                node_hours,
-                moves: 0,
-                by_hour: [(0, 0); 24],
+        let verdicts = |rigid: f64, ours: f64, theirs: f64, hours: f64| {
+            judged(&DA, |samples| {
+                for (configuration, late, node_hours) in [
+                    ("rigid", rigid, 144.0),
+                    ("reconfigured", ours, hours),
+                    ("over-provisioned", theirs, 288.0),
+                ] {
+                    samples.put(
+                        &format!("{configuration}/all/day"),
+                        [("late", late), ("node_hours", node_hours)],
+                    );
+                }
             })
         };
-        let rigid = rows(Configuration::Rigid, 9, 144.0);
-        let verdicts = |ours, theirs, hours| {
-            let ours = rows(Configuration::Reconfigured, ours, hours);
-            let all =
-                [rigid.to_vec(), ours.to_vec(), rows(Configuration::OverProvisioned, theirs, 288.0).to_vec()]
-                    .concat();
-            checks(&all).iter().map(Check::verdict).collect::<Vec<_>>()
-        };
-        assert_eq!(verdicts(20, 20, 144.0), ["met", "met"]);
-        assert_eq!(verdicts(22, 20, 180.0), ["MISSED", "MISSED"]);
-        assert_eq!(verdicts(0, 0, 144.0), ["met", "met"]);
-        assert_eq!(verdicts(1, 0, 144.0), ["MISSED", "met"]);
-        assert_eq!(checks(&rigid).iter().map(Check::verdict).collect::<Vec<_>>(), ["not measured"; 2]);
-        assert_eq!(in_time(&rigid, Configuration::Rigid), Some(0.991));
+        assert_eq!(verdicts(9.0, 20.0, 20.0, 144.0), ["met", "met"]);
+        assert_eq!(verdicts(9.0, 22.0, 20.0, 180.0), ["MISSED", "MISSED"]);
+        assert_eq!(verdicts(9.0, 0.0, 0.0, 144.0), ["met", "met"]);
+        assert_eq!(verdicts(9.0, 1.0, 0.0, 144.0), ["MISSED", "met"]);
+        assert_eq!(verdicts(0.0, 1.0, 1.0, 144.0), ["not measured", "met"], "it does not tell");
     }
 }

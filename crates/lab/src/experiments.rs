@@ -24,7 +24,7 @@ const fn study(
     Experiment::of_study(id, figure, title, run)
 }
 
-static EXPERIMENTS: [Experiment; 61] = [
+static EXPERIMENTS: [Experiment; 60] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -148,80 +148,29 @@ static EXPERIMENTS: [Experiment; 61] = [
     study("C4", "Gu and Wang 2004, Figure 4", "one-sided reads that fail, by cluster size", |bench| {
         rams::run(bench, rams::Of::Failures)
     }),
-    study(
-        "MT1",
-        "Vaidyanathan et al. 2006, Table 1",
-        "mean and longest response of the auction's interactions, by other work on the nodes",
-        monitoring::interactions,
-    ),
-    study(
-        "M3",
-        "Vaidyanathan et al. 2006, Figure 3",
-        "time to read a node's load, by busy threads",
-        monitoring::latency,
-    ),
-    study(
-        "M4",
-        "Vaidyanathan et al. 2006, Figure 4",
-        "slowdown of an application by monitoring, by granularity",
-        monitoring::slowdown,
-    ),
-    study(
-        "M5",
-        "Vaidyanathan et al. 2006, Figure 5",
-        "threads and CPU load against the truth",
-        monitoring::accuracy,
-    ),
-    study(
-        "M6",
-        "Vaidyanathan et al. 2006, Figure 6",
-        "pending interrupts seen, by CPU",
-        monitoring::interrupts,
-    ),
-    study(
-        "M7",
-        "Vaidyanathan et al. 2006, Figure 7",
-        "throughput of the auction and of files beside it by Zipf's exponent",
-        monitoring::zipf,
-    ),
-    study(
-        "M8",
-        "Vaidyanathan et al. 2006, Figure 8",
-        "longest responses of the auction while Ganglia is told of the load, by granularity",
-        monitoring::ganglia,
-    ),
-    study(
-        "M9",
-        "Vaidyanathan et al. 2006, Figure 9",
-        "throughput of two co-hosted sites by monitoring granularity",
-        monitoring::granularity,
-    ),
-    study(
-        "MZ",
-        "Vaidyanathan et al. 2006, Figure 7",
-        "throughput of two co-hosted sites by Zipf's exponent",
-        monitoring::alpha,
-    ),
-    study("S1", OWN, "throughput by burst length, simulated beside live", beside::run),
-    study("S2", OWN, "reconfiguration from 8 to 10,000 simulated nodes while balancers die", scale::run),
+    monitoring::MT1,
+    monitoring::M3,
+    monitoring::M4,
+    monitoring::M5,
+    monitoring::M6,
+    monitoring::M7,
+    monitoring::M8,
+    monitoring::M9,
+    beside::S1,
+    scale::S2,
     study(
         "L1",
         OWN,
         "the cooperative cache of C1 to C4 live, beside simulated and published",
         rams::live::run,
     ),
-    study("perftest", OWN, "operations over RDMA beside perftest's", perftest::run),
+    perftest::PERFTEST,
     study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
     study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
-    study("DA", OWN, "a day of WorldCup98 in two minutes: rigid, reconfigured, over-provisioned", day::run),
-    study(
-        "QA",
-        OWN,
-        "whole sessions of the auction at twice the load: Sidelong, HAProxy, Envoy",
-        sessions::run,
-    ),
-    study("move-latency", OWN, "load step to first request on a moved node", latency::run),
-    study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
+    day::DA,
+    sessions::QA,
+    latency::MOVE_LATENCY,
+    servers::SERVERS,
     study(
         "gunicorn",
         OWN,
@@ -236,7 +185,7 @@ static EXPERIMENTS: [Experiment; 61] = [
     cache::K5,
     cache::K6,
     cache::K7,
-    study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
+    agent::AGENT,
 ];
 
 /// All experiments: the published ones by number, then Sidelong's own.
@@ -277,7 +226,7 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
+                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
                      DA, QA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent"
                 ),

@@ -207,16 +207,6 @@ pub(crate) fn cells(way: Way, latency: Option<&Measurement>, bandwidth: Option<&
 
 /// Ends a report: what differs from the papers, the devices, and where each side ran.
 pub(crate) fn close(story: &mut Story, rows: &[Measurement], without_verbs: Option<&str>) {
-    close_with(story, &devices(rows), &placement(rows), without_verbs);
-}
-
-/// The same for measurements that name their devices themselves.
-pub(crate) fn close_with(
-    story: &mut Story,
-    devices: &[String],
-    placement: &str,
-    without_verbs: Option<&str>,
-) {
     story.heading("What differs from the papers");
     story.list(without_verbs.map(|why| format!("RDMA by verbs is missing: {why}.")).into_iter().chain([
         "Hardware: InfiniBand adapters and two machines. Over shm the initiator's own CPU does what an adapter does for \
@@ -224,8 +214,8 @@ pub(crate) fn close_with(
          device stands for IPoIB."
             .to_owned(),
     ]));
-    story.how(&format!("{placement}."));
-    story.how_list(devices.iter().cloned());
+    story.how(&format!("{}.", placement(rows)));
+    story.how_list(devices(rows));
     story.how("Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.");
 }
 
@@ -242,7 +232,7 @@ fn placement(rows: &[Measurement]) -> String {
 }
 
 /// The device that carried each fabric.
-pub(crate) fn devices(rows: &[Measurement]) -> Vec<String> {
+fn devices(rows: &[Measurement]) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for Measurement { way, figures } in rows {
         let line = format!("{}: {}", way.label(), figures.device);

@@ -3,33 +3,29 @@
 //! The two sides of either are processes of this machine, one on each of two CPUs, and both poll. Absolute times depend on
 //! the device. The ratio within a round is judged.
 
-mod report;
-
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
 use crate::cpus::{self, Pinned};
-use crate::drawing::{Drawing, legend};
+use crate::design::Design;
 use crate::error::{Error, Result, file};
-use crate::figure::{Axis, Line, Panel, Style};
+use crate::experiment::{Experiment, OWN};
+use crate::figure::Style;
+use crate::measure::{Dimension, Measure, Word};
 use crate::perf::{self, DEVICES, Way};
 use crate::process::{Ended, Process, last_line, quoted};
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
-use crate::table::Fixed;
+use crate::samples::Samples;
 
 /// Target for the median of the ratios of ours to theirs.
 const RATIO_MAX: f64 = 1.15;
-/// Number of rounds, and operations of each turn.
-const ROUNDS: u32 = 21;
-const ROUNDS_QUICK: u32 = 3;
 const OPERATIONS_EACH: [u32; 2] = [2000, 500];
 /// Bytes of reads and writes. Atomics have 8.
 const BYTES: &str = "64";
@@ -44,15 +40,11 @@ const TRY_EVERY: Duration = Duration::from_millis(100);
 const PERFTEST_MAX: Duration = Duration::from_secs(60);
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
-/// The operations that are compared.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+/// An operation: its name, that for `perf`, and perftest's program.
+#[derive(Clone, Copy, Debug)]
 struct Operation {
     name: &'static str,
-    /// The name for `perf`.
-    #[serde(skip)]
     ours: &'static [&'static str],
-    /// perftest's program.
-    #[serde(skip)]
     theirs: &'static [&'static str],
 }
 
@@ -63,99 +55,66 @@ const OPERATIONS: [Operation; 4] = [
     Operation { name: "faa", ours: &["faa"], theirs: &["ib_atomic_lat", "-A", "FETCH_AND_ADD"] },
 ];
 
-/// Both programs in one round.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Row {
-    operation: &'static str,
-    /// The round, from 1.
-    round: u32,
-    /// Medians of a turn.
-    ours_us: f64,
-    perftest_us: f64,
-}
+pub(crate) const PERFTEST: Experiment = Experiment::new(
+    "perftest",
+    OWN,
+    "operations over RDMA beside perftest's",
+    Design {
+        repeat: [21, 3],
+        // Under emulation the kernel's threads do the work of an adapter, and count as other processes.
+        needs_the_machine: false,
+        dimensions: &[
+            Dimension::new("operation", "operation", &[]),
+            Dimension::new(
+                "program",
+                "",
+                &[Word::new("ours", "ours", Style::OURS), Word::new("perftest", "perftest", Style::BASELINE)],
+            ),
+        ],
+        cases: &["read,write,cas,faa/*"],
+        measures: &[Measure::new("p50_us", "p50, µs", [2, 2]), Measure::derived("ratio", "to perftest's", 3)],
+        charts: &[Chart::bars("one operation at a time", "p50_us", "operation", "program")],
+        settings: |quick| {
+            let operations_each = OPERATIONS_EACH[usize::from(quick)];
+            json!({ "operations_each": operations_each, "device": "", "target_cpu": null, "initiator_cpu": null })
+        },
+        template: include_str!("perftest.md"),
+        run,
+        conclude,
+        ..Design::DEFAULT
+    },
+);
 
-impl Row {
-    fn ratio(&self) -> f64 {
-        self.ours_us / self.perftest_us
-    }
-}
-
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-struct TableLine {
-    operation: &'static str,
-    round: u32,
-    ours_us: Fixed<2>,
-    perftest_us: Fixed<2>,
-    ratio: Fixed<4>,
-}
-
-/// Settings that all turns share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Perftest {
+/// What all turns share.
+#[derive(Clone, Debug)]
+struct Turn {
     device: String,
     operations_each: u32,
     target_cpu: usize,
     initiator_cpu: usize,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    let operations_each = OPERATIONS_EACH[usize::from(bench.options.quick)];
+fn run(bench: &mut Bench<'_>) -> Result<()> {
     let [target_cpu, initiator_cpu] = cpus::two()?;
-    study::run(bench, Perftest { device: device()?, operations_each, target_cpu, initiator_cpu })
-}
-
-impl Study for Perftest {
-    type Row = Row;
-    type Line = TableLine;
-
-    const REPEAT: [u32; 2] = [ROUNDS, ROUNDS_QUICK];
-    /// Under emulation the kernel's threads do the work of an adapter, and count as other processes.
-    const NEEDS_THE_MACHINE: bool = false;
-
-    fn plan(&self) -> Vec<Duration> {
-        vec![2 * TURN * OPERATIONS.len() as u32]
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Perftest>) -> Result<()> {
-        let round = bench.repetition;
-        bench.begin(&format!("round-{round}"));
+    let turn =
+        Turn { device: device()?, operations_each: bench.either(OPERATIONS_EACH), target_cpu, initiator_cpu };
+    bench.set("device", turn.device.as_str());
+    bench.set("target_cpu", target_cpu);
+    bench.set("initiator_cpu", initiator_cpu);
+    bench.rounds(&[2 * TURN * OPERATIONS.len() as u32], |bench| {
+        bench.begin(&format!("round-{}", bench.repetition));
         for operation in OPERATIONS {
-            rows.push(self, take_turns(bench, self, operation, round)?)?;
+            bench.in_turn(&["ours", "perftest"], |bench, program| {
+                let us = match program {
+                    "ours" => ours(bench, &turn, operation)?,
+                    _ => theirs(bench, &turn, operation)?,
+                };
+                bench.sample(&format!("{}/{program}", operation.name), [("p50_us", us)])
+            })?;
         }
         bench.end();
         Ok(())
-    }
-
-    fn lines(&self, row: &Row) -> Vec<TableLine> {
-        let Row { operation, round, ours_us, perftest_us } = *row;
-        let ratio = Fixed(row.ratio());
-        vec![TableLine { operation, round, ours_us: Fixed(ours_us), perftest_us: Fixed(perftest_us), ratio }]
-    }
-
-    fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let of = |whose: &str| format!("{}, {whose}, us", row.operation);
-        vec![
-            Bound::not_below_zero(of("ours"), row.ours_us),
-            Bound::not_below_zero(of("perftest"), row.perftest_us),
-        ]
-    }
-
-    fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        OPERATIONS.iter().map(|operation| check(*operation, rows)).collect()
-    }
-
-    fn draw(&self, rows: &[Row]) -> Drawing {
-        Drawing {
-            panels: OPERATIONS.map(|operation| panel(operation, rows)).into(),
-            legend: legend([("ours", Style::OURS), ("perftest", Style::BASELINE)]),
-            ..Drawing::default()
-        }
-    }
-
-    fn tell(&self, rows: &[Row], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
+    })
 }
 
 /// The first RDMA device.
@@ -172,25 +131,11 @@ fn device() -> Result<String> {
     })
 }
 
-/// The program that goes first alternates.
-fn take_turns(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation, round: u32) -> Result<Row> {
-    let (mut ours_us, mut perftest_us) = (None, None);
-    for turn in 0..2 {
-        if (round + turn).is_multiple_of(2) {
-            ours_us = Some(ours(bench, settings, operation)?);
-        } else {
-            perftest_us = Some(theirs(bench, settings, operation)?);
-        }
-    }
-    let [ours_us, perftest_us] = [ours_us, perftest_us].map(|us| us.expect("each has had its turn"));
-    Ok(Row { operation: operation.name, round, ours_us, perftest_us })
-}
-
-fn ours(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation) -> Result<f64> {
+fn ours(bench: &mut Bench<'_>, turn: &Turn, operation: Operation) -> Result<f64> {
     let name = format!("{}-ours", operation.name);
-    let pin = format!("{},{}", settings.target_cpu, settings.initiator_cpu);
-    let each = settings.operations_each.to_string();
-    let more = ["--size", BYTES, "--pin", &pin, "--device", &settings.device, "--iterations", &each];
+    let pin = format!("{},{}", turn.target_cpu, turn.initiator_cpu);
+    let each = turn.operations_each.to_string();
+    let more = ["--size", BYTES, "--pin", &pin, "--device", &turn.device, "--iterations", &each];
     let arguments = [operation.ours, &more].concat();
     let rows = perf::run(bench, &name, Way::VerbsPolling, &arguments, TURN)?;
     rows.first().and_then(perf::Measurement::p50_us).ok_or_else(|| {
@@ -199,12 +144,12 @@ fn ours(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation) -> Res
     })
 }
 
-fn theirs(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation) -> Result<f64> {
+fn theirs(bench: &mut Bench<'_>, turn: &Turn, operation: Operation) -> Result<f64> {
     let [program, more @ ..] = operation.theirs else { return Err(absent()) };
     let command = |client: bool| {
         let mut command = Command::new(program);
-        command.args(more).args(["-d", &settings.device, "-p", &PORT.to_string(), "-F"]);
-        command.args(["-n", &settings.operations_each.to_string()]);
+        command.args(more).args(["-d", &turn.device, "-p", &PORT.to_string(), "-F"]);
+        command.args(["-n", &turn.operations_each.to_string()]);
         command.args(client.then_some("127.0.0.1"));
         command
     };
@@ -214,10 +159,10 @@ fn theirs(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation) -> R
         (at("txt"), at("log"))
     };
     let (output, log) = files("server");
-    let _server = start(command(false), settings.target_cpu, &output, &log)?;
+    let _server = start(command(false), turn.target_cpu, &output, &log)?;
     let (output, log) = files("client");
     for _ in 0..TRIES_MAX {
-        let mut client = start(command(true), settings.initiator_cpu, &output, &log)?;
+        let mut client = start(command(true), turn.initiator_cpu, &output, &log)?;
         match client.wait(PERFTEST_MAX, &bench.options.stop)? {
             Ended::Itself(status) if status.success() => return typical_us(&output),
             Ended::Itself(_) => std::thread::sleep(TRY_EVERY),
@@ -256,32 +201,21 @@ fn typical(text: &str) -> Option<f64> {
     (us > 0.0).then_some(us)
 }
 
-fn of<'a>(rows: &'a [Row], operation: &str) -> impl Iterator<Item = &'a Row> {
-    rows.iter().filter(move |row| row.operation == operation)
-}
-
-fn check(operation: Operation, rows: &[Row]) -> Check {
-    let what = format!("{}, p50: ours / perftest's, median of the rounds", operation.name);
-    Check::at_most(what, RATIO_MAX, of(rows, operation.name).map(Row::ratio).next())
-}
-
-fn panel(operation: Operation, rows: &[Row]) -> Panel {
-    let line = |style, us: fn(&Row) -> f64| {
-        Line::new(style, of(rows, operation.name).map(|row| (f64::from(row.round), us(row))).collect())
+fn conclude(samples: &mut Samples) -> Vec<Check> {
+    samples.derive("ratio", "*/ours", |samples, case| {
+        &samples[case]["p50_us"] / &samples[case.replace("ours", "perftest")]["p50_us"]
+    });
+    let check = |Operation { name, .. }: Operation| {
+        let what = format!("{name}, p50: ours / perftest's, median of the rounds");
+        Check::at_most(what, RATIO_MAX, &samples[format!("{name}/ours")]["ratio"])
     };
-    let most = of(rows, operation.name).map(|row| row.ours_us.max(row.perftest_us)).fold(0.0, f64::max);
-    let rounds = rows.iter().map(|row| row.round).max().unwrap_or(1);
-    Panel {
-        title: operation.name.to_owned(),
-        x: Axis::counting("round", rounds),
-        y: Axis::from_zero("p50 (µs)", most),
-        lines: vec![line(Style::BASELINE, |row| row.perftest_us), line(Style::OURS, |row| row.ours_us)],
-    }
+    OPERATIONS.map(check).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::design::tests::judged;
 
     #[test]
     fn the_median_is_read_by_its_head() {
@@ -294,19 +228,13 @@ mod tests {
 
     #[test]
     fn ratios_are_within_a_round() {
-        let row = |round, ours_us, perftest_us| Row { operation: "read", round, ours_us, perftest_us };
-        let rows = [row(1, 20.0, 20.0), row(2, 44.0, 40.0), row(3, 30.0, 20.0)];
-        let rounds = rows.iter().map(|row| vec![check(OPERATIONS[0], std::slice::from_ref(row))]);
-        let check = crate::check::merge(rounds.collect()).remove(0);
-        assert!((check.measured.unwrap() - 1.1).abs() < 1e-9);
-        assert_eq!(check.verdict(), "met");
-        assert_eq!(super::check(OPERATIONS[1], &rows).verdict(), "not measured");
-        let study = Perftest { device: "rxe0".into(), operations_each: 500, target_cpu: 0, initiator_cpu: 1 };
-        let [columns, line] = crate::table::written(study.lines(&rows[1]).remove(0));
-        assert_eq!(
-            (columns.as_str(), line.as_str()),
-            ("operation,round,ours_us,perftest_us,ratio", "read,2,44.00,40.00,1.1000")
-        );
-        assert_eq!(panel(OPERATIONS[0], &rows).lines[1].points[2], (3.0, 30.0));
+        let verdicts = judged(&PERFTEST, |samples| {
+            for (ours_us, perftest_us) in [(20.0, 20.0), (44.0, 40.0), (30.0, 20.0)] {
+                samples.begin();
+                samples.put("read/ours", [("p50_us", ours_us)]);
+                samples.put("read/perftest", [("p50_us", perftest_us)]);
+            }
+        });
+        assert_eq!(verdicts, ["met", "not measured", "not measured", "not measured"]);
     }
 }

@@ -125,6 +125,12 @@ impl Samples {
         self.cases(pattern).into_iter().flat_map(known).reduce(|all, one| all + one)
     }
 
+    /// What `of` makes, in each repetition, of a measure in the cases that a pattern covers.
+    pub(crate) fn over(&self, pattern: &str, measure: &str, of: impl Fn(Vec<f64>) -> Option<f64>) -> Series {
+        let all: Vec<&Series> = self.cases(pattern).into_iter().map(|case| &self[case][measure]).collect();
+        Series::combine(&all, of)
+    }
+
     /// The pattern of all cases.
     pub(crate) fn all(&self) -> String {
         vec!["*"; self.dimensions.len()].join("/")
@@ -243,6 +249,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::figure::Style;
     use crate::measure::Word;
+    use crate::series::sum;
 
     const DIMENSIONS: &[Dimension] = &[
         Dimension::new(
@@ -276,6 +283,7 @@ pub(crate) mod tests {
         assert_eq!(samples["other/busy"]["p99_us"].shown(1), "–", "it is declared and was not measured");
         assert_eq!(samples.cases("ours/*"), ["ours/idle", "ours/busy"]);
         assert_eq!([samples.begins("*").len(), samples.begins("*/busy").len()], [2, 2]);
+        assert_eq!(samples.over("*/idle", "p50_us", sum).0, [Some(25.0); 3]);
         let total = |measure| samples.total("*/idle", measure);
         assert_eq!((total("p50_us"), total("p99_us")), (Some(75.0), Some(90.0)));
         assert_eq!(samples.label("other/64"), "the other, 64");

@@ -18,6 +18,16 @@ pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
     }
 }
 
+/// The sum of some figures. `None` if there are none.
+pub(crate) fn sum(values: Vec<f64>) -> Option<f64> {
+    values.into_iter().reduce(|all, one| all + one)
+}
+
+/// The largest of some figures. `None` if there are none.
+pub(crate) fn most(values: Vec<f64>) -> Option<f64> {
+    values.into_iter().reduce(f64::max)
+}
+
 /// A figure of each repetition, in their order. `None` where it was not measured.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Series(pub(crate) Vec<Option<f64>>);

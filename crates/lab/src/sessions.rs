@@ -4,23 +4,23 @@
 //! Each run has servers, and data, of its own. The systems take turns. What all servers together can serve is measured first, so that the
 //! load is as high for those of any machine.
 
-mod report;
 mod stage;
 
 use std::time::{Duration, Instant};
 
-use serde::{Serialize, Serializer};
+use serde_json::json;
 use sidelong_workload::walk::{Completion, End, INTERACTIONS_MEAN, Interaction};
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
-use crate::drawing::Drawing;
+use crate::design::Design;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel, Style};
-use crate::peers::{self, Found, Missing, Peer};
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
-use crate::table::Fixed;
+use crate::experiment::{Experiment, OWN};
+use crate::figure::Style;
+use crate::measure::{Dimension, Measure, Word};
+use crate::peers::{self, Found, Peer};
+use crate::samples::Samples;
 use stage::{Load, Ran};
 
 const NODES: usize = 2;
@@ -45,9 +45,9 @@ const PERSONS: u32 = 150;
 const CAPACITY_TIME: Duration = Duration::from_secs(14);
 const CAPACITY_SETTLE: Duration = Duration::from_secs(7);
 /// Sessions that arrive, in those that could be served; in full and quick.
-const LOADS: [&[f64]; 2] = [&[1.0, 2.0], &[JUDGED]];
+const LOADS: [&[u32]; 2] = [&[1, 2], &[JUDGED]];
 /// The load that is judged.
-const JUDGED: f64 = 2.0;
+const JUDGED: u32 = 2;
 /// How long sessions arrive until it is measured: longer than one of them takes, as queues are full only then. And are measured, in full
 /// and quick.
 const SETTLE: Duration = Duration::from_secs(12);
@@ -92,205 +92,159 @@ impl System {
     }
 }
 
-impl Serialize for System {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
-}
+pub(crate) const QA: Experiment = Experiment::new(
+    "QA",
+    OWN,
+    "whole sessions of the auction at twice the load: Sidelong, HAProxy, Envoy",
+    Design {
+        repeat: [3, 1],
+        dimensions: &[
+            // In what all servers together can serve; and what that is.
+            Dimension::new("offered_load", "load", &[]),
+            Dimension::new(
+                "system",
+                "system",
+                &[
+                    Word::new("none", "none", Style::series(0)),
+                    Word::new("haproxy", "haproxy", Style::series(1)),
+                    Word::new("envoy-adaptive", "envoy-adaptive", Style::series(2)),
+                    Word::new("envoy-admission", "envoy-admission", Style::series(3)),
+                    Word::new("by-client", "by-client", Style::series(4)),
+                    Word::new("by-visit", "by-visit", Style::series(5)),
+                    Word::new("by-priority", "by-priority", Style::series(6)),
+                    Word::new("ours", "ours", Style::series(7)),
+                ],
+            ),
+        ],
+        cases: &["1,2/*", "capacity/none"],
+        measures: &[
+            Measure::new("seconds", "s", [1, 0]),
+            Measure::new("begun", "sessions begun", [0, 0]),
+            // That got through whole, that an error or a rejection ended, and those of them whose first page it was.
+            Measure::new("whole", "whole", [0, 0]),
+            Measure::new("left", "left", [0, 0])
+                .possible(|case| 0.0..=case.most("rejected") + case.most("failed")),
+            Measure::new("left_at_first", "left at the first page", [0, 0])
+                .possible(|case| 0.0..=case.most("left")),
+            // Bids and purchases that were stored.
+            Measure::new("bids", "bids", [0, 0]),
+            Measure::new("requests", "requests", [0, 0]),
+            Measure::new("rejected", "rejected", [0, 0]),
+            Measure::derived("begun_per_s", "sessions begun/s", 2),
+            Measure::derived("whole_per_s", "whole/s", 2),
+            Measure::derived("whole_part", "whole, of those begun", 3),
+            Measure::derived("at_first_part", "left at the first page, of those that left", 3),
+            Measure::derived("bids_per_s", "bids and purchases/s", 2),
+            Measure::derived("answered_per_s", "requests/s answered", 1),
+            // Of requests that were answered.
+            Measure::new("p99_ms", "p99, ms", [1, 0]),
+            Measure::derived("rejected_part", "rejected, of all requests", 3),
+            Measure::new("failed", "failed", [0, 0])
+                .possible(|case| 0.0..=case.most("requests") - case.most("rejected")),
+            Measure::new("lag_ms", "the load's own delay, p99, ms", [1, 1]).possible(|_| 0.0..=LAG_MS_MAX),
+            Measure::new("sessions_per_s", "sessions/s that can be served", [2, 1]),
+        ],
+        charts: &[
+            Chart::bars("(a) sessions that got through whole", "whole_per_s", "offered_load", "system")
+                .of("1,2/*"),
+            Chart::bars("(b) bids and purchases", "bids_per_s", "offered_load", "system").of("1,2/*"),
+            Chart::bars("(c) answered requests", "p99_ms", "offered_load", "system").of("1,2/*"),
+        ],
+        settings: |quick| {
+            json!({
+                "run_s": TIMES[usize::from(quick)].as_secs_f64(),
+                "settle_s": SETTLE.as_secs(),
+                "nodes": NODES,
+                "workers": WORKERS,
+                "share": SHARE,
+                "persons": PERSONS,
+                "think_factor": THINK_FACTOR,
+                "patience_s": PATIENCE.as_secs(),
+                "target_ms": TARGET.as_millis(),
+                "visit_s": VISIT.as_secs(),
+                "worth_more": WORTH_MORE.join(", "),
+                // What the others were told, and those that are not here.
+                "told": [],
+                "missing": [],
+            })
+        },
+        template: include_str!("sessions.md"),
+        run,
+        conclude,
+        ..Design::DEFAULT
+    },
+);
 
-/// One system at one load.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Row {
-    /// In what all servers together can serve.
-    offered_load: f64,
-    system: System,
-    /// The time that was measured. What follows is what happened in it.
-    seconds: f64,
-    /// Sessions that began, that got through whole, that an error or a rejection ended, and those of them whose first page it was.
-    begun: u64,
-    whole: u64,
-    left: u64,
-    left_at_first: u64,
-    /// Bids and purchases that were stored.
-    bids: u64,
-    requests: u64,
-    rejected: u64,
-    failed: u64,
-    /// Of those that were answered.
-    p99_ms: Option<f64>,
-    /// How late the load itself was, at the 99th percentile.
-    lag_ms: f64,
-}
-
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-struct TableLine {
-    offered_load: f64,
-    system: System,
-    seconds: Fixed<1>,
-    begun: u64,
-    whole: u64,
-    left: u64,
-    left_at_first: u64,
-    bids: u64,
-    requests: u64,
-    rejected: u64,
-    failed: u64,
-    p99_ms: Option<Fixed<1>>,
-}
-
-impl Row {
-    fn of(offered_load: f64, system: System, ran: &Ran, time: Duration) -> Row {
-        let window = ran.began + SETTLE..ran.began + SETTLE + time;
-        let within: Vec<_> = ran.completions.iter().filter(|done| window.contains(&done_at(done))).collect();
-        let count = |is: &dyn Fn(&Completion) -> bool| within.iter().filter(|done| is(done)).count() as u64;
-        let is_answered = |done: &Completion| done.error.is_none();
-        let is_rejected = |done: &Completion| done.error.is_some_and(|error| error.is_overload());
-        let is_bid = |done: &Completion| {
-            let is_one = matches!(done.interaction, Interaction::StoreBid | Interaction::StoreBuyNow);
-            is_one && is_answered(done) && !done.is_against_rules
-        };
-        let mut times: Vec<Duration> =
-            within.iter().filter(|done| is_answered(done)).map(|done| done.time).collect();
-        times.sort_unstable();
-        Row {
-            offered_load,
-            system,
-            seconds: time.as_secs_f64(),
-            begun: count(&|done| done.is_first),
-            whole: count(&|done| done.end == Some(End::Whole)),
-            left: count(&|done| done.end == Some(End::Left)),
-            left_at_first: count(&|done| done.end == Some(End::Left) && done.is_first),
-            bids: count(&is_bid),
-            requests: within.len() as u64,
-            rejected: count(&is_rejected),
-            failed: count(&|done| !is_answered(done) && !is_rejected(done)),
-            p99_ms: times.get(times.len() * 99 / 100).map(|time| time.as_secs_f64() * 1e3),
-            lag_ms: ran.lag_ms,
-        }
-    }
-
-    fn per_s(&self, count: u64) -> f64 {
-        count as f64 / self.seconds
-    }
-}
-
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    let quick = usize::from(bench.options.quick);
+fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let (loads, time) = (bench.either(LOADS), bench.either(TIMES));
     let peers::Looked { here, missing } = peers::find(bench, &PEERS)?;
+    let missing: Vec<String> = missing.iter().map(|of| format!("{}: {}", of.peer.word(), of.how)).collect();
+    bench.set("missing", missing);
     let here = here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found)));
     let ours = OURS.map(|system| (system, None));
-    let systems = [(System::None, None)].into_iter().chain(here).chain(ours).collect();
-    let (loads, time) = (LOADS[quick], TIMES[quick]);
-    let study = Sessions {
-        run_s: time.as_secs_f64(),
-        sessions_per_s: Vec::new(),
-        told: Vec::new(),
-        missing,
-        systems,
-        loads,
-        time,
-    };
-    study::run(bench, study)
-}
-
-#[derive(Serialize)]
-struct Sessions {
-    run_s: f64,
-    /// What all servers together can serve, in each repetition.
-    sessions_per_s: Vec<f64>,
-    /// What the others were told: name, version, configuration.
-    told: Vec<(&'static str, String, String)>,
-    missing: Vec<Missing>,
-    #[serde(skip)]
-    systems: Vec<(System, Option<Found>)>,
-    #[serde(skip)]
-    loads: &'static [f64],
-    #[serde(skip)]
-    time: Duration,
-}
-
-impl Study for Sessions {
-    type Row = Row;
-    type Line = TableLine;
-
-    const REPEAT: [u32; 2] = [3, 1];
-
-    fn plan(&self) -> Vec<Duration> {
-        let run = SETTLE + self.time + START;
-        [CAPACITY_TIME + START].into_iter().chain(vec![run; self.loads.len() * self.systems.len()]).collect()
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Sessions>) -> Result<()> {
+    let systems: Vec<(System, Option<Found>)> =
+        [(System::None, None)].into_iter().chain(here).chain(ours).collect();
+    let plan =
+        [CAPACITY_TIME + START].into_iter().chain(vec![SETTLE + time + START; loads.len() * systems.len()]);
+    bench.rounds(&plan.collect::<Vec<_>>(), |bench| {
         let name = bench.name("capacity");
         bench.begin(&name);
         let requests_per_s = capacity(bench, &name)?;
         bench.end();
         let sessions_per_s = requests_per_s / INTERACTIONS_MEAN;
-        self.sessions_per_s.push(sessions_per_s);
+        bench.sample("capacity/none", [("sessions_per_s", sessions_per_s)])?;
         let place = stage::place(bench, requests_per_s);
-        if self.told.is_empty() {
-            let told = self.systems.iter().filter_map(|(system, found)| match (system, found) {
-                (System::Peer(peer), Some(found)) => {
-                    Some((peer.word(), found.version.clone(), peer.describe(&place)))
-                }
-                _ => None,
-            });
-            self.told = told.collect();
-        }
-        for &load in self.loads {
-            for (system, found) in &self.systems {
+        let told = systems.iter().filter_map(|(system, found)| match (system, found) {
+            (System::Peer(peer), Some(found)) => {
+                Some(format!("{} ({}): {}", peer.word(), found.version, peer.describe(&place)))
+            }
+            _ => None,
+        });
+        bench.set("told", told.collect::<Vec<_>>());
+        for load in loads {
+            for (system, found) in &systems {
                 let name = bench.name(format!("{load}-{}", system.word()));
                 bench.begin(&name);
-                let per_s = load * sessions_per_s;
-                let walk = Load::Arrive { per_s, time: SETTLE + self.time };
+                let per_s = f64::from(*load) * sessions_per_s;
+                let walk = Load::Arrive { per_s, time: SETTLE + time };
                 let ran = stage::run(bench, *system, found.as_ref(), &place, &name, walk)?;
                 bench.end();
-                rows.push(self, Row::of(load, *system, &ran, self.time))?;
+                bench.sample(&format!("{load}/{}", system.word()), figures(&ran, time))?;
             }
         }
         Ok(())
-    }
+    })
+}
 
-    fn lines(&self, row: &Row) -> Vec<TableLine> {
-        let Row { offered_load, system, begun, whole, left, left_at_first, bids, .. } = *row;
-        vec![TableLine {
-            offered_load,
-            system,
-            seconds: Fixed(row.seconds),
-            begun,
-            whole,
-            left,
-            left_at_first,
-            bids,
-            requests: row.requests,
-            rejected: row.rejected,
-            failed: row.failed,
-            p99_ms: row.p99_ms.map(Fixed),
-        }]
-    }
-
-    fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let of = |what: &str| format!("{}, load {}: {what}", row.system.word(), row.offered_load);
-        let unanswered = (row.rejected + row.failed) as f64;
-        vec![
-            Bound::new(of("rejected or failed"), unanswered, row.left as f64..=row.requests as f64),
-            Bound::new(of("sessions that left at once"), row.left_at_first as f64, 0.0..=row.left as f64),
-            Bound::new(of("the load's own delay, p99, ms"), row.lag_ms, 0.0..=LAG_MS_MAX),
-        ]
-    }
-
-    fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        checks(rows).into()
-    }
-
-    fn draw(&self, rows: &[Row]) -> Drawing {
-        draw(self, rows)
-    }
-
-    fn tell(&self, rows: &[Row], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
+/// What happened in the time that is measured.
+fn figures(ran: &Ran, time: Duration) -> Vec<(&'static str, f64)> {
+    let window = ran.began + SETTLE..ran.began + SETTLE + time;
+    let within: Vec<_> = ran.completions.iter().filter(|done| window.contains(&done_at(done))).collect();
+    let count = |is: &dyn Fn(&Completion) -> bool| within.iter().filter(|done| is(done)).count() as f64;
+    let is_answered = |done: &Completion| done.error.is_none();
+    let is_rejected = |done: &Completion| done.error.is_some_and(|error| error.is_overload());
+    let is_bid = |done: &Completion| {
+        let is_one = matches!(done.interaction, Interaction::StoreBid | Interaction::StoreBuyNow);
+        is_one && is_answered(done) && !done.is_against_rules
+    };
+    let mut times: Vec<Duration> =
+        within.iter().filter(|done| is_answered(done)).map(|done| done.time).collect();
+    times.sort_unstable();
+    let mut figures = vec![
+        ("seconds", time.as_secs_f64()),
+        ("begun", count(&|done| done.is_first)),
+        ("whole", count(&|done| done.end == Some(End::Whole))),
+        ("left", count(&|done| done.end == Some(End::Left))),
+        ("left_at_first", count(&|done| done.end == Some(End::Left) && done.is_first)),
+        ("bids", count(&is_bid)),
+        ("requests", within.len() as f64),
+        ("rejected", count(&is_rejected)),
+        ("failed", count(&|done| !is_answered(done) && !is_rejected(done))),
+        ("lag_ms", ran.lag_ms),
+    ];
+    let p99 = times.get(times.len() * 99 / 100).map(|time| time.as_secs_f64() * 1e3);
+    figures.extend(p99.map(|ms| ("p99_ms", ms)));
+    figures
 }
 
 /// What all servers together can serve, in requests/s, of the mix that sessions have if none is cut short.
@@ -307,70 +261,37 @@ fn done_at(done: &Completion) -> Instant {
     done.sent_at + done.time
 }
 
-fn find(rows: &[Row], load: f64, system: System) -> Option<&Row> {
-    rows.iter().find(|row| row.offered_load == load && row.system == system)
-}
-
-fn checks(rows: &[Row]) -> [Check; 3] {
-    PEERS.map(|peer| {
-        let whole = |system| find(rows, JUDGED, system).map(|row| row.per_s(row.whole));
-        let both = whole(System::Ours).zip(whole(System::Peer(peer)));
-        let ratio = both.filter(|(_, theirs)| *theirs > 0.0).map(|(ours, theirs)| ours / theirs);
+fn conclude(samples: &mut Samples) -> Vec<Check> {
+    for (part, of, all) in [
+        ("begun_per_s", "begun", "seconds"),
+        ("whole_per_s", "whole", "seconds"),
+        ("whole_part", "whole", "begun"),
+        ("at_first_part", "left_at_first", "left"),
+        ("bids_per_s", "bids", "seconds"),
+        ("rejected_part", "rejected", "requests"),
+    ] {
+        samples.derive(part, "*/*", |samples, case| &samples[case][of] / &samples[case][all]);
+    }
+    samples.derive("answered_per_s", "*/*", |samples, case| {
+        let figures = &samples[case];
+        (&figures["requests"] - &figures["rejected"] - &figures["failed"]) / &figures["seconds"]
+    });
+    let check = |peer: Peer| {
+        let whole = |system| &samples[format!("{JUDGED}/{system}")]["whole_per_s"];
         let what = format!("whole sessions at {JUDGED} times the load: ours / {}", peer.word());
-        Check::at_least(what, RATIO_MIN, ratio)
-    })
-}
-
-fn draw(study: &Sessions, rows: &[Row]) -> Drawing {
-    let style = |at: usize| Style::series(at).bars();
-    let panel = |title: &str, y: &str, figure: fn(&Row) -> f64| {
-        let line = |(at, (system, _)): (usize, &(System, _))| {
-            let points = (1..)
-                .zip(study.loads)
-                .filter_map(|(x, load)| Some((f64::from(x), figure(find(rows, *load, *system)?))));
-            Line::new(style(at), points.collect())
-        };
-        let lines: Vec<Line> = study.systems.iter().enumerate().map(line).collect();
-        let x = match study.loads.len() {
-            1 => Axis { label: |_| JUDGED.to_string(), ..Axis::counting("load, of the capacity", 1) },
-            loads => Axis::counting("load, of the capacity", loads as u32),
-        };
-        let y = Axis::from_zero(y, lines.iter().map(Line::most).fold(0.0, f64::max));
-        Panel { title: title.to_owned(), x, y, lines }
+        Check::at_least(what, RATIO_MIN, whole("ours") / whole(peer.word()))
     };
-    let panels = vec![
-        panel("(a) sessions that got through whole", "sessions/s", |row| row.per_s(row.whole)),
-        panel("(b) bids and purchases", "stored/s", |row| row.per_s(row.bids)),
-        panel("(c) answered requests", "p99 (ms)", |row| row.p99_ms.unwrap_or(0.0)),
-    ];
-    let legend = study.systems.iter().enumerate();
-    let legend = legend.map(|(at, (system, _))| (system.word().to_owned(), style(at))).collect();
-    Drawing { panels, legend, ..Drawing::default() }
+    PEERS.map(check).into()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use sidelong_workload::client::ErrorKind;
 
     use super::*;
-
-    fn row(system: System, offered_load: f64, whole: u64) -> Row {
-        Row {
-            offered_load,
-            system,
-            seconds: 10.0,
-            begun: 100,
-            whole,
-            left: 40,
-            left_at_first: 30,
-            bids: 30,
-            requests: 800,
-            rejected: 35,
-            failed: 5,
-            p99_ms: Some(900.0),
-            lag_ms: 1.0,
-        }
-    }
+    use crate::design::tests::judged;
 
     #[test]
     fn what_happens_in_the_window_is_counted() {
@@ -401,24 +322,27 @@ mod tests {
             done(9.6, Interaction::StoreBid, Some(End::Whole)),
         ];
         let ran = Ran { completions, began, lag_ms: 2.0 };
-        let row = Row::of(JUDGED, System::Ours, &ran, Duration::from_secs(10));
-        assert_eq!((row.begun, row.whole, row.left, row.left_at_first, row.bids), (1, 1, 3, 0, 2));
-        assert_eq!((row.requests, row.rejected, row.failed, row.p99_ms), (7, 2, 1, Some(500.0)));
-        assert_eq!(row.per_s(row.bids), 0.2);
+        let figures = BTreeMap::from_iter(figures(&ran, Duration::from_secs(10)));
+        let counts = ["begun", "whole", "left", "left_at_first", "bids", "requests", "rejected", "failed"];
+        assert_eq!(counts.map(|name| figures[name]), [1.0, 1.0, 3.0, 0.0, 2.0, 7.0, 2.0, 1.0]);
+        assert_eq!((figures["p99_ms"], figures["seconds"]), (500.0, 10.0));
     }
 
     #[test]
     fn ours_is_judged_against_each_limiter_at_the_judged_load() {
-        let peer = |at: usize, whole| row(System::Peer(PEERS[at]), JUDGED, whole);
-        let rows = [
-            row(System::Ours, 1.0, 10),
-            row(System::Ours, JUDGED, 60),
-            row(System::ByClient, JUDGED, 10),
-            peer(0, 50),
-            peer(1, 51),
-        ];
-        let verdicts = |rows: &[Row]| checks(rows).map(|check| check.verdict());
-        assert_eq!(verdicts(&rows), ["met", "MISSED", "not measured"]);
-        assert_eq!(verdicts(&rows[..1]), ["not measured"; 3]);
+        let verdicts = judged(&QA, |samples| {
+            for (case, whole) in [
+                ("1/ours", 10.0),
+                ("2/ours", 60.0),
+                ("2/by-client", 10.0),
+                ("2/haproxy", 50.0),
+                ("2/envoy-adaptive", 51.0),
+            ] {
+                samples.put(case, [("whole", whole), ("seconds", 10.0)]);
+            }
+        });
+        assert_eq!(verdicts, ["met", "MISSED", "not measured"]);
+        let words = PEERS.map(Peer::word);
+        assert_eq!(words, ["haproxy", "envoy-adaptive", "envoy-admission"], "as they are declared");
     }
 }

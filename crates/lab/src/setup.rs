@@ -12,6 +12,7 @@ use sidelong_config::{
 
 use crate::error::Result;
 use crate::figure::Style;
+use crate::measure::{Dimension, Word};
 
 /// Nodes of the pool (Balaji et al. 2004, 4: "a cluster system consisting of 8 nodes").
 pub(crate) const POOL: usize = 8;
@@ -29,6 +30,17 @@ pub(crate) const PORTS: u16 = 20 + 2 * EDGES;
 /// The configurations that Balaji et al. 2004 compare, in the order in which they alternate.
 pub(crate) const CONFIGURATIONS: [Configuration; 3] =
     [Configuration::Rigid, Configuration::Reconfigured, Configuration::OverProvisioned];
+
+/// The configurations as what varies from case to case.
+pub(crate) const CONFIGURATION: Dimension = Dimension::new(
+    "configuration",
+    "configuration",
+    &[
+        Word::new("rigid", "rigid", style_of(Configuration::Rigid)),
+        Word::new("reconfigured", "reconfigured", style_of(Configuration::Reconfigured)),
+        Word::new("over-provisioned", "over-provisioned", style_of(Configuration::OverProvisioned)),
+    ],
+);
 
 /// The style of a configuration's line.
 pub(crate) const fn style_of(configuration: Configuration) -> Style {

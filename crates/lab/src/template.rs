@@ -6,6 +6,7 @@
 //! | `{{ s["neighbour/busy"].p99_us }}` | the median of a measure |
 //! | `{{ cell("neighbour/busy", "p99_us") }}` | the median with its interval, for tables |
 //! | `{{ total("*/busy", "errors") }}` | the sum of a measure over some cases and all repetitions |
+//! | `{{ middle("*/busy", "ratio") }}` | the median of a measure over some cases, the median of the repetitions |
 //! | `{{ table(rows="get/*", columns="p50_us p99_us") }}` | a table of measures: [`markdown::measures`] |
 //! | `{{ targets() }}` | the section of the targets |
 //! | `{{ holds("order") }}` | whether a claim holds |
@@ -25,6 +26,7 @@ use crate::markdown;
 use crate::measure::Measure;
 use crate::samples::Samples;
 use crate::series::{Series, number};
+use crate::statistics::median;
 
 /// What a template is filled with.
 #[derive(Debug)]
@@ -65,6 +67,11 @@ impl Context {
         let of = Arc::clone(&context);
         environment.add_function("total", move |cases: &str, measure: &str| match of.measure(measure) {
             Some(declared) => Ok(number(of.samples.total(cases, measure), declared.decimals)),
+            None => Err(unknown(format!("no measure {measure} is declared"))),
+        });
+        let of = Arc::clone(&context);
+        environment.add_function("middle", move |cases: &str, measure: &str| match of.measure(measure) {
+            Some(declared) => Ok(of.samples.over(cases, measure, median).shown(declared.decimals)),
             None => Err(unknown(format!("no measure {measure} is declared"))),
         });
         let of = Arc::clone(&context);
@@ -153,12 +160,12 @@ mod tests {
 
     #[test]
     fn figures_come_of_the_samples() {
-        let text = "{{ machine }} {{ s[\"ours/idle\"].p99_us }} µs, {{ cell(\"ours/idle\", \"ratio\") }}, {{ turn_s }} s; {{ holds(\"order\") }}\n\
+        let text = "{{ machine }} {{ s[\"ours/idle\"].p99_us }} µs, {{ cell(\"ours/idle\", \"ratio\") }}, {{ turn_s }} s; {{ holds(\"order\") }} {{ total('*/idle', 'p50_us') }} {{ middle('*/idle', 'p50_us') }}\n\
                     {% if quick %}\nQuick.\n{% endif %}\n{{ targets() }}\n";
         let report = context().render(text).unwrap();
         assert!(
             report.starts_with(
-                "On a machine. 30.0 µs, 3.00 (2.00 to 4.00), 3 s; **it holds in 1 of 2 repetitions**\n## Targets\n"
+                "On a machine. 30.0 µs, 3.00 (2.00 to 4.00), 3 s; **it holds in 1 of 2 repetitions** 75 12\n## Targets\n"
             ),
             "{report}"
         );

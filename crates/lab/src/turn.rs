@@ -9,6 +9,7 @@ use sidelong_workload::client::{ClientConfig, Generator, Load, Secure, Shot, Whe
 
 use crate::cpus::Pinned;
 use crate::error::Result;
+use crate::measure::Measure;
 use crate::server::{Server, await_end};
 
 /// What the load asks of a server, and how.
@@ -48,6 +49,31 @@ pub(crate) struct Turn {
     pub(crate) cpu_busy: f64,
     /// Requests that did not end as they should, or were not sent because too many were under way.
     pub(crate) errors: u64,
+}
+
+/// What is measured in a turn.
+pub(crate) const MEASURES: &[Measure] = &[
+    Measure::new("requests_per_s", "requests/s", [1, 0]),
+    Measure::new("cpu_us_per_request", "CPU a request, µs", [2, 2]),
+    Measure::new("p50_ms", "p50, ms", [3, 3]).possible(|case| 0.0..=case.most("p99_ms")),
+    Measure::new("p99_ms", "p99, ms", [3, 3]),
+    // A system is held to one CPU, whose time the kernel counts in ticks.
+    Measure::new("cpu_busy", "share of its CPU", [3, 3]).possible(|_| 0.0..=1.1),
+    Measure::new("errors", "errors", [0, 0]),
+];
+
+impl Turn {
+    /// The figures by measure.
+    pub(crate) fn figures(&self) -> [(&'static str, f64); 6] {
+        [
+            ("requests_per_s", self.requests_per_s),
+            ("cpu_us_per_request", self.cpu_us_per_request),
+            ("p50_ms", self.p50_ms),
+            ("p99_ms", self.p99_ms),
+            ("cpu_busy", self.cpu_busy),
+            ("errors", self.errors as f64),
+        ]
+    }
 }
 
 /// Puts the load on `server` for `time`, from `cpus`.

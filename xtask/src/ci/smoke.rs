@@ -66,14 +66,14 @@ pub(super) fn latency(printed: &str) -> Result<(), String> {
 
 /// The rows of the lab's perftest: three rounds of four operations, ours and theirs.
 pub(super) fn beside_perftest(printed: &str) -> Result<(), String> {
-    let rows = printed.lines().skip_while(|line| *line != "operation,round,ours_us,perftest_us,ratio");
+    let rows = printed.lines().skip_while(|line| *line != "repetition,operation,program,p50_us");
     let whole = |row: &&str| {
-        let mut cells = row.split(',').skip(1).map(|cell| cell.parse::<f64>().is_ok_and(|cell| cell > 0.0));
-        row.split(',').count() == 5 && cells.all(|is_some| is_some)
+        let us = row.split(',').nth(3).and_then(|us| us.parse::<f64>().ok());
+        row.split(',').count() == 4 && us.is_some_and(|us| us > 0.0)
     };
     match rows.skip(1).take_while(whole).count() {
-        12 => Ok(()),
-        other => Err(format!("perftest has {other} whole rows, 12 expected")),
+        24 => Ok(()),
+        other => Err(format!("perftest has {other} whole rows, 24 expected")),
     }
 }
 
@@ -166,11 +166,11 @@ mod tests {
 
     #[test]
     fn all_rows_beside_perftest_are_whole() {
-        let head = "operation,round,ours_us,perftest_us,ratio\n";
-        let rows = "read,1,40.76,35.11,1.1609\n".repeat(12);
+        let head = "repetition,operation,program,p50_us\n";
+        let rows = "1,read,ours,40.76\n".repeat(24);
         assert_eq!(beside_perftest(&format!("met\n{head}{rows}")), Ok(()));
-        assert!(beside_perftest(&format!("{head}{}", &rows[26..])).unwrap_err().contains("11 whole"));
-        let bad = rows.replacen("35.11", "0.00", 1);
+        assert!(beside_perftest(&format!("{head}{}", &rows[18..])).unwrap_err().contains("23 whole"));
+        let bad = rows.replacen("40.76", "0.00", 1);
         assert!(beside_perftest(&format!("{head}{bad}")).is_err());
         assert!(beside_perftest("").is_err());
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use sidelong_config::{ClusterFile, EdgeEntry, Identity, NodeEntry, Service, SiteEntry, default_run_dir};
 
-use super::System;
 use crate::bench::Bench;
 use crate::cpus::{self, Pinned};
 use crate::error::{Result, file};
@@ -98,16 +97,16 @@ impl Stage {
     }
 
     /// Puts the load on `system` for `time`.
-    pub(super) fn turn(&self, system: System, time: Duration) -> Result<Turn> {
+    pub(super) fn turn(&self, system: &str, time: Duration) -> Result<Turn> {
         let Stage { agents: [beside, agent], edges: [before_origin, before_nginx], origin, servers, .. } =
             self;
         let [measured, behind] = servers;
         // The first one answers the load.
         let parts: &[&Server] = match system {
-            System::Alone => &[measured],
-            System::Watched => &[measured, beside],
-            System::Origin => &[before_origin, origin],
-            System::Nginx => &[before_nginx, behind, agent],
+            "alone" => &[measured],
+            "watched" => &[measured, beside],
+            "origin" => &[before_origin, origin],
+            _ => &[before_nginx, behind, agent],
         };
         parts.iter().for_each(|part| part.process.resume());
         let turn =

@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
 use sidelong_config::{
     Balance, Balancing, ClusterFile, EdgeEntry, Ganglia, Identity, Load, NodeEntry, Scheme, SiteEntry,
 };
@@ -59,12 +58,6 @@ impl System {
             System::Edges(scheme) => scheme.to_string(),
             System::Nginx => "nginx".to_owned(),
         }
-    }
-}
-
-impl Serialize for System {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.word())
     }
 }
 

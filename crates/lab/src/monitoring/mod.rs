@@ -1,7 +1,7 @@
 //! The experiments of Vaidyanathan et al. 2006, which compare the schemes of load collection.
 //!
-//! M3 to M6 run `sidelong perf load`, MT1, M7 and M8 the auction of `sidelong up`, M9 and MZ `sidelong up` with nodes that burn
-//! CPU time. The report names a scheme that this machine refuses, with the reason; its checks are not measured.
+//! M3 to M6 run `sidelong perf load`, MT1, M7 and M8 the auction of `sidelong up`, M9 `sidelong up` with nodes that burn CPU time. The
+//! report names a scheme that this machine refuses, with the reason; its checks are not measured.
 
 mod accuracy;
 mod auction;
@@ -16,63 +16,68 @@ mod zipf;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use sidelong_config::Scheme;
 
-pub(crate) use accuracy::run as accuracy;
-pub(crate) use ganglia::run as ganglia;
-pub(crate) use interactions::run as interactions;
-pub(crate) use interrupts::run as interrupts;
-pub(crate) use latency::run as latency;
-pub(crate) use requests::{alpha, granularity};
-pub(crate) use slowdown::run as slowdown;
-pub(crate) use zipf::run as zipf;
+pub(crate) use accuracy::M5;
+pub(crate) use ganglia::M8;
+pub(crate) use interactions::MT1;
+pub(crate) use interrupts::M6;
+pub(crate) use latency::M3;
+pub(crate) use requests::M9;
+pub(crate) use slowdown::M4;
+pub(crate) use zipf::M7;
 
 use crate::bench::Bench;
-use crate::drawing::Drawing;
 use crate::error::{Error, Result};
-use crate::figure::{Axis, Line, Panel, Style};
+use crate::figure::Style;
+use crate::measure::{Dimension, Word};
 use crate::perf;
 use crate::results::load::{Figures, Found, Placement};
-use crate::story::Story;
 
 /// The schemes in the order of the paper.
 const SCHEMES: [Scheme; 5] =
     [Scheme::SocketAsync, Scheme::SocketSync, Scheme::RdmaAsync, Scheme::RdmaSync, Scheme::ERdmaSync];
+/// The same schemes as what varies from case to case.
+const SCHEME: Dimension = Dimension::new(
+    "scheme",
+    "scheme",
+    &[
+        Word::new("socket-async", "socket-async", Style::BASELINE),
+        Word::new("socket-sync", "socket-sync", Style::FOURTH),
+        Word::new("rdma-async", "rdma-async", Style::THIRD),
+        Word::new("rdma-sync", "rdma-sync", Style::OURS),
+        Word::new("e-rdma-sync", "e-rdma-sync", Style::FIFTH),
+    ],
+);
 /// Time to start the processes of `perf load`.
 const START: Duration = Duration::from_millis(500);
 
-/// A scheme that this machine refuses.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-struct Refused {
-    scheme: Scheme,
-    why: String,
-}
-
-/// The schemes to compare, and those that this machine refuses.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-struct Schemes {
-    all: Vec<Scheme>,
-    refused: Vec<Refused>,
-}
-
-impl Schemes {
-    /// Tries each scheme on this machine.
-    fn here(bench: &Bench<'_>) -> Result<Schemes> {
-        let mut schemes = Schemes { all: Vec::new(), refused: Vec::new() };
-        for scheme in SCHEMES {
-            let asked = ["load", "latency", "--scheme", scheme.as_str(), "--quick"];
-            match perf::output(bench, &format!("try-{scheme}"), &asked, START) {
-                Ok(_) => schemes.all.push(scheme),
-                Err(Error::Failed { said, .. }) => {
-                    let why = said.strip_prefix("sidelong: ").unwrap_or(&said).to_owned();
-                    schemes.refused.push(Refused { scheme, why });
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(schemes)
+/// The settings of an experiment, with those that [`schemes`] and [`load`] find.
+fn settings(own: Value) -> Value {
+    let mut all = json!({ "refused": [], "placement": "" });
+    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
+        all.extend(own);
     }
+    all
+}
+
+/// The schemes that this machine allows. It tries each; a setting says why others are refused.
+fn schemes(bench: &mut Bench<'_>) -> Result<Vec<Scheme>> {
+    let (mut allowed, mut refused) = (Vec::new(), Vec::new());
+    for scheme in SCHEMES {
+        let asked = ["load", "latency", "--scheme", scheme.as_str(), "--quick"];
+        match perf::output(bench, &format!("try-{scheme}"), &asked, START) {
+            Ok(_) => allowed.push(scheme),
+            Err(Error::Failed { said, .. }) => {
+                let why = said.strip_prefix("sidelong: ").unwrap_or(&said);
+                refused.push(format!("{scheme}: {why}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    bench.set("refused", refused);
+    Ok(allowed)
 }
 
 impl Placement {
@@ -86,13 +91,13 @@ impl Placement {
     }
 }
 
-/// Runs `perf load` with `arguments`, planned for `time`. Returns the placement of its sides and its findings.
+/// Runs `perf load` with `arguments`, planned for `time`.
 fn load<T: TryFrom<Found>>(
-    bench: &Bench<'_>,
+    bench: &mut Bench<'_>,
     name: &str,
     arguments: &[&str],
     time: Duration,
-) -> Result<(Placement, T)> {
+) -> Result<T> {
     let path = perf::output(bench, name, &[&["load"], arguments].concat(), time)?;
     let figures: Figures = match serde_json::from_str(&perf::text(&path)?) {
         Ok(figures) => figures,
@@ -100,82 +105,7 @@ fn load<T: TryFrom<Found>>(
             return Err(Error::Output { path, found: format!("not what perf load prints: {error}") });
         }
     };
-    match T::try_from(figures.found) {
-        Ok(found) => Ok((figures.placement, found)),
-        Err(_) => Err(Error::Output { path, found: "the figures of another measurement".to_owned() }),
-    }
-}
-
-fn style(scheme: Scheme) -> Style {
-    match scheme {
-        Scheme::SocketAsync => Style::BASELINE,
-        Scheme::SocketSync => Style::FOURTH,
-        Scheme::RdmaAsync => Style::THIRD,
-        Scheme::RdmaSync | Scheme::Auto => Style::OURS,
-        Scheme::ERdmaSync => Style::FIFTH,
-    }
-}
-
-/// Panels with a line for each scheme.
-fn drawing(schemes: &Schemes, panels: impl Into<Vec<Panel>>) -> Drawing {
-    let legend = schemes.all.iter().map(|scheme| (scheme.to_string(), style(*scheme))).collect();
-    Drawing { panels: panels.into(), legend, ..Drawing::default() }
-}
-
-/// Ends a report: what differs from the paper, and how it was measured.
-fn close(story: &mut Story, schemes: &Schemes, absent: &[String], how: &str) {
-    story.heading("What differs from the paper");
-    let refused = schemes.refused.iter().map(|Refused { scheme, why }| format!("{scheme}: {why}."));
-    let hardware = "Hardware: nodes and a front end that are machines of their own, joined by InfiniBand. Here all share one \
-                    machine, one-sided reads go through its memory, and TCP through its loopback device; each side is held \
-                    to a CPU.";
-    story.list(refused.chain([hardware.to_owned()]).chain(absent.iter().cloned()));
-    story.how(how);
-}
-
-/// A panel with a line for each scheme. The x values are powers of two. Logarithmic y values are given as
-/// their logarithms.
-fn panel(
-    title: &str,
-    x: (&str, &[u32]),
-    y: impl FnOnce(&[f64]) -> Axis,
-    schemes: &Schemes,
-    point: impl Fn(Scheme, u32) -> Option<f64>,
-) -> Panel {
-    let (x_title, values) = x;
-    let line = |scheme: &Scheme| {
-        let at = |x: &u32| Some((f64::from(*x).log2(), point(*scheme, *x).filter(|y| y.is_finite())?));
-        Line::new(style(*scheme), values.iter().filter_map(at).collect())
-    };
-    let lines: Vec<Line> = schemes.all.iter().map(line).collect();
-    let all: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y).collect();
-    let ends = (values.first().copied().unwrap_or(1), values.last().copied().unwrap_or(2));
-    let x = Axis::powers_of_two(x_title, ends.0.into(), ends.1.into());
-    Panel { title: title.to_owned(), x, y: y(&all), lines }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    pub(super) fn both() -> Schemes {
-        let why = "there is no such kernel".to_owned();
-        Schemes { all: SCHEMES[..4].to_vec(), refused: vec![Refused { scheme: Scheme::ERdmaSync, why }] }
-    }
-
-    #[test]
-    fn every_scheme_looks_its_own() {
-        for (index, scheme) in SCHEMES.iter().enumerate() {
-            assert!(SCHEMES[..index].iter().all(|other| style(*other) != style(*scheme)), "{scheme}");
-        }
-    }
-
-    #[test]
-    fn powers_of_two_stand_at_equal_distances() {
-        let panel =
-            panel("t", ("x", &[1, 4, 64]), |_| Axis::from_zero("y", 1.0), &both(), |_, x| Some(f64::from(x)));
-        assert_eq!(panel.lines[0].points, [(0.0, 1.0), (2.0, 4.0), (6.0, 64.0)]);
-        let labels: Vec<_> = panel.x.ticks.iter().map(|tick| (panel.x.label)(*tick)).collect();
-        assert_eq!(labels, ["1", "2", "4", "8", "16", "32", "64"]);
-    }
+    bench.set("placement", figures.placement.describe());
+    T::try_from(figures.found)
+        .map_err(|_| Error::Output { path, found: "the figures of another measurement".to_owned() })
 }

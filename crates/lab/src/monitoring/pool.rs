@@ -1,10 +1,8 @@
-//! The shared data-center of M9 and MZ: two co-hosted sites whose requests burn CPU time, on nodes held to shares of a
-//! CPU.
+//! The shared data-center of M9: two co-hosted sites whose requests burn CPU time, on nodes held to shares of a CPU.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use serde::Serialize;
 use sidelong_config::{
     Balance, Balancing, ClusterFile, Configuration, EdgeEntry, Identity, Load, LoadMode, NodeEntry, Scheme,
     Service, SiteEntry, Workload, WorkloadKind,
@@ -25,6 +23,8 @@ const SHARE: f64 = 0.15;
 const WORKERS: u16 = 4;
 const OBJECTS: u64 = 1000;
 const BYTES: u64 = 1024;
+/// 5.2.3: "Zipf trace with α value 0.5".
+const ALPHA: f64 = 0.5;
 /// T in Vaidyanathan et al. 2006, section 5.
 const PERIOD: Duration = Duration::from_millis(50);
 /// A record that is read as seldom as in the paper is old, and no newer one exists.
@@ -46,13 +46,11 @@ pub(super) struct Pool {
     pub(super) scheme: Scheme,
     /// Time between two scans.
     pub(super) granularity: Duration,
-    /// Zipf's exponent.
-    pub(super) alpha: f64,
     pub(super) time: Duration,
 }
 
 /// Settings that all runs share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Shares {
     /// The CPU share of each node, if it is held to one.
     pub(super) cpus: Option<f64>,
@@ -63,28 +61,14 @@ pub(super) struct Shares {
 impl Shares {
     /// Finds out whether this machine allows shares.
     pub(super) fn here(bench: &Bench<'_>) -> Result<Shares> {
-        let pool =
-            Pool { scheme: Scheme::RdmaAsync, granularity: PERIOD, alpha: 0.5, time: Duration::from_secs(1) };
+        let pool = Pool { scheme: Scheme::RdmaAsync, granularity: PERIOD, time: Duration::from_secs(1) };
         let shares = Shares { cpus: Some(SHARE), without: None };
         let file = pool.cluster_file(&bench.ground, &shares);
         let without = bench.shares_refused(&file, pool.time + START)?;
         Ok(if without.is_none() { shares } else { Shares { cpus: None, without } })
     }
 
-    /// What differs from the paper: the scale, the benchmark, and shares that the machine refuses.
-    pub(super) fn absent(&self) -> Vec<String> {
-        let scale = "Scale: 8 server nodes and 8 client nodes of two processors each. Here 6 nodes, 2 edges and their clients \
-                     share one machine; how much of it each node may take is what makes throughput tell of decisions, and \
-                     what edges and clients take is not the node's.";
-        let benchmark = "RUBiS: its place has a site whose requests cost by their path what an exponential distribution has, over \
-                         1000 paths that are equally likely.";
-        let shares = self.without.as_ref().map(|why| {
-            format!("Nodes that are held to shares of the machine: {why}. They compete for all of it, with edges and clients, too.")
-        });
-        shares.into_iter().chain([scale, benchmark].map(str::to_owned)).collect()
-    }
-
-    pub(super) fn describe(&self, scans: &str) -> String {
+    pub(super) fn describe(&self) -> String {
         let held = match self.cpus {
             Some(cpus) => format!("each held to {cpus} of a CPU by a control group (20 ms periods)"),
             None => "held to nothing".to_owned(),
@@ -92,7 +76,7 @@ impl Shares {
         format!(
             "Two sites, {} and {}, of {NODES_EACH} nodes each that do not move; nodes {held}, with {WORKERS} workers that burn \
              {} ms of CPU time a request on average; {EDGES} edges, {CLIENTS_PER_EDGE} closed-loop clients at each, whose requests \
-             go to the sites in turn; {scans}; T = {} ms; balanced by the weighted load index as of the last scan, as the paper's \
+             go to the sites in turn; edges scan the load as often as the granularity says; T = {} ms; balanced by the weighted load index as of the last scan, as the paper's \
              front end does.",
             SITES[0],
             SITES[1],
@@ -105,10 +89,9 @@ impl Shares {
 impl Pool {
     pub(super) fn run(&self, bench: &Bench<'_>, shares: &Shares, name: &str) -> Result<Summary> {
         let about = format!(
-            "load by {}, scanned every {} ms, balanced by {BALANCE}, alpha {}",
+            "load by {}, scanned every {} ms, balanced by {BALANCE}",
             self.scheme,
             self.granularity.as_millis(),
-            self.alpha
         );
         let (summary, _) =
             bench.up(name, &about, &self.cluster_file(&bench.ground, shares), self.time + START)?;
@@ -143,7 +126,7 @@ impl Pool {
             workload: Some(Workload {
                 kind: WorkloadKind::Zipf,
                 file_bytes: BYTES,
-                alpha: self.alpha,
+                alpha: ALPHA,
                 objects: OBJECTS,
                 mode: LoadMode::Closed,
                 clients_per_edge: CLIENTS_PER_EDGE,
@@ -177,7 +160,6 @@ mod tests {
         let pool = Pool {
             scheme: Scheme::SocketSync,
             granularity: Duration::from_millis(4096),
-            alpha: 0.25,
             time: Duration::from_secs(5),
         };
         let ground = Ground { name: "lab-m9".into(), port: 20_000, root: None };
