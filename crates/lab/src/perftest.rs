@@ -81,7 +81,6 @@ pub(crate) const PERFTEST: Experiment = Experiment::new(
         template: include_str!("perftest.md"),
         run,
         conclude,
-        ..Design::DEFAULT
     },
 );
 

@@ -3,8 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sidelong_app::by_hand::{Hand, Wish};
@@ -19,6 +19,8 @@ use tempfile::TempDir;
 
 /// Far longer than anything here takes, on a busy machine too.
 const LONG: Duration = Duration::from_secs(60);
+/// Events of parts that nobody has looked at. Further ones are dropped.
+const EVENTS_MAX: usize = 4096;
 
 /// Sites alpha and beta with a node each, n1 and n2, behind an edge.
 struct InProcess {
@@ -55,14 +57,12 @@ impl InProcess {
         file.edges = vec![EdgeEntry::new("edge1", at)];
         let cluster = file.cluster().unwrap();
 
-        let (tell, events) = mpsc::channel();
-        let tell = Mutex::new(tell);
-        let tell = Arc::new(move |name: &str, event: &Event| {
-            let _ = tell.lock().unwrap().send((name.to_owned(), event.clone()));
-        });
+        let (tell, events) = mpsc::sync_channel(EVENTS_MAX);
         let spec = |name: &'static str| {
-            let tell = Arc::clone(&tell);
-            let events: Events = Arc::new(move |event| tell(name, event));
+            let tell = tell.clone();
+            let events: Events = Arc::new(move |event| {
+                let _ = tell.try_send((name.to_owned(), event.clone()));
+            });
             PartSpec { cluster: cluster.clone(), name: name.to_owned(), events }
         };
         let nodes = nodes.map(|(name, (listener, _))| {

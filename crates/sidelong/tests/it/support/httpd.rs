@@ -7,7 +7,6 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nix::time::ClockId;
 use rustix::process::geteuid;
 use sidelong_edge::{LedByMemory, LedCluster};
 use sidelong_fabric::shm::ShmHost;
@@ -91,6 +90,7 @@ pub fn made(cluster: &Cluster, target: &str) -> Option<PathBuf> {
 pub struct Httpd {
     pub address: SocketAddr,
     log: PathBuf,
+    #[allow(dead_code, reason = "its end ends httpd, and a benchmark asks for its CPU time")]
     pub server: Running,
 }
 
