@@ -194,6 +194,12 @@ pub(crate) mod tests {
                     assert!(report.contains(part), "{experiment:?}: {part} is not in\n{report}");
                 }
                 assert!(markdown::tables(&report).len() >= 2, "{experiment:?}\n{report}");
+                // Kept where a person can look at them.
+                if let Some(to) = std::env::var_os("SIDELONG_LAB_FIGURES") {
+                    let to = std::path::Path::new(&to).join(format!("{}-{repetitions}", experiment.id));
+                    std::fs::write(to.with_extension("svg"), svg).unwrap();
+                    std::fs::write(to.with_extension("md"), report).unwrap();
+                }
             }
         }
     }

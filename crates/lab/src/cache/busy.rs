@@ -50,11 +50,11 @@ pub(crate) const K4: Experiment = Experiment::new(
             ),
             Dimension::new(
                 "cpu",
-                "whose CPU",
+                "its CPU is",
                 &[
-                    Word::plain("idle", "is idle"),
-                    Word::plain("busy", "is busy"),
-                    Word::plain("stopped", "does nothing for it"),
+                    Word::plain("idle", "idle"),
+                    Word::plain("busy", "busy"),
+                    Word::plain("stopped", "home stopped"),
                 ],
             ),
         ],
