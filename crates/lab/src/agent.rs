@@ -11,6 +11,7 @@ mod stage;
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 
 use crate::bench::Bench;
 use crate::chart::Chart;
@@ -19,7 +20,6 @@ use crate::cpus;
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Word};
 use crate::samples::Samples;
 use crate::turn::MEASURES;

@@ -9,12 +9,12 @@ mod report;
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::perf::{self, Measurement, TableLine, Way, Ways};
 use crate::sizes;
 use crate::story::Story;

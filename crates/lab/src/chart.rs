@@ -1,11 +1,12 @@
 //! Panels of a figure as an experiment declares them: a measure, over the words of one dimension, with a line or a bar for each word of
 //! another. Points are medians, and error bars their intervals.
 
+use sidelong_figure::statistics::Median;
+use sidelong_figure::{Axis, Line, Panel, Style};
+
 use crate::drawing::Drawing;
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::measure::{Dimension, Measure};
 use crate::samples::Samples;
-use crate::statistics::Median;
 
 /// A panel.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
+use sidelong_figure::statistics::Median;
 
 use crate::series::{Series, number};
-use crate::statistics::Median;
 
 /// How a target, or a whole experiment, came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

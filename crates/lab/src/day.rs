@@ -12,6 +12,7 @@ use serde_json::json;
 use sidelong_config::{
     ClusterFile, Configuration, EdgeEntry, Identity, Limits, NodeEntry, RateEntry, Reconfig, SiteEntry,
 };
+use sidelong_figure::Style;
 use sidelong_workload::walk::INTERACTIONS_MEAN;
 
 use crate::bench::Bench;
@@ -20,7 +21,6 @@ use crate::check::Check;
 use crate::design::Design;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::setup::{CONFIGURATIONS, Ground};

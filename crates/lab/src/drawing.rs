@@ -1,8 +1,9 @@
 //! Figures as a study draws them for one repetition, and how several become one with error bars.
 
+use sidelong_figure::statistics::Median;
+use sidelong_figure::{self as figure, Axis, Line, Panel, Style};
+
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Panel, Style};
-use crate::statistics::Median;
 
 /// What a study draws for one repetition.
 #[derive(Clone, Debug, Default)]

@@ -11,12 +11,12 @@ mod report;
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_figure::Style;
 
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::{Error, Result};
-use crate::figure::Style;
 use crate::report::Settings;
 use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};

@@ -77,8 +77,6 @@ mod utilisation;
 
 use std::path::PathBuf;
 
-use sidelong_figure::{self as figure, statistics};
-
 pub use bench::{Progress, RunOptions};
 pub use check::{Check, Verdict};
 pub use error::{Error, Result};

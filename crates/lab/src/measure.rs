@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::figure::Style;
+use sidelong_figure::Style;
 
 /// What varies from case to case.
 #[derive(Clone, Copy, Debug)]

@@ -14,14 +14,14 @@ mod stage;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use sidelong_figure::statistics::{mean, median};
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::peers::{self, Found, Missing, Peer};
-use crate::statistics::{mean, median};
 use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::Fixed;

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 
 use crate::bench::Bench;
 use crate::chart::Chart;
@@ -18,7 +19,6 @@ use crate::cpus::{self, Pinned};
 use crate::design::Design;
 use crate::error::{Error, Result, file};
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::perf::{self, DEVICES, Way};
 use crate::process::{Ended, Process, last_line, quoted};

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::Value;
+use sidelong_figure::statistics::REPETITIONS_MIN;
 
 use crate::bench::Bench;
 use crate::check::{Check, Conclusion, Verdict};
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::experiment::Experiment;
 use crate::machine::Machine;
 use crate::record::{Record, Table};
-use crate::statistics::REPETITIONS_MIN;
 
 /// What was found out.
 pub(crate) struct Findings {

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use crate::bench::Bench;
 use crate::check::{Check, Verdict};
 use crate::drawing::Drawing;
 use crate::error::{Result, file};
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::sim;
 use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};

@@ -247,9 +247,9 @@ impl Samples {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::figure::Style;
     use crate::measure::Word;
     use crate::series::sum;
+    use sidelong_figure::Style;
 
     const DIMENSIONS: &[Dimension] = &[
         Dimension::new(

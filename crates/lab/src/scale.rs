@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
+use sidelong_figure::statistics::mean;
 
 use crate::bench::Bench;
 use crate::chart::Chart;
@@ -11,12 +13,10 @@ use crate::check::Check;
 use crate::design::Design;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::series::{Series, most, sum};
 use crate::sim::{self, SWEEPS};
-use crate::statistics::mean;
 use crate::table;
 
 /// Nodes, balancers, seeds, and the steps of the load: their number and their length in ms. More nodes take longer to move,

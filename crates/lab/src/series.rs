@@ -4,7 +4,7 @@
 use std::borrow::Borrow;
 use std::ops::{Add, Div, Mul, Sub};
 
-use crate::statistics::Median;
+use sidelong_figure::statistics::Median;
 
 /// What stands for a figure that was not measured.
 pub(crate) const MISSING: &str = "–";
@@ -207,7 +207,10 @@ mod tests {
         assert_eq!(&one + &other * 10.0, series([24.0, 39.0, 1.0]));
         assert_eq!(&one - series([1.0, f64::NAN, 1.0]), series([3.0, f64::NAN, 0.0]));
         assert_eq!([one.max(&other), one.min(&other)], [[4.0, 9.0, 1.0], [2.0, 3.0, 0.0]].map(series));
-        assert_eq!(Series::combine(&[&one, &other], crate::statistics::median), series([3.0, 6.0, 0.5]));
+        assert_eq!(
+            Series::combine(&[&one, &other], sidelong_figure::statistics::median),
+            series([3.0, 6.0, 0.5])
+        );
         assert_eq!(series([f64::NAN, 1.0]).or(&one), series([4.0, 1.0, 1.0]));
         assert_eq!((&one / Series::default()).0, [None; 3]);
         // The median of ratios is not the ratio of medians.

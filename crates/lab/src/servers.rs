@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sidelong_config::Configuration;
+use sidelong_figure::Style;
 
 use crate::bench::Bench;
 use crate::chart::Chart;
@@ -14,7 +15,6 @@ use crate::check::Check;
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Case, Dimension, Measure, Word};
 use crate::report::Settings;
 use crate::samples::Samples;

@@ -9,6 +9,7 @@ mod stage;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use sidelong_figure::Style;
 use sidelong_workload::walk::{Completion, End, INTERACTIONS_MEAN, Interaction};
 
 use crate::bench::Bench;
@@ -17,7 +18,6 @@ use crate::check::Check;
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::peers::{self, Found, Peer};
 use crate::samples::Samples;

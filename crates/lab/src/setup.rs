@@ -9,9 +9,9 @@ use sidelong_config::{
     Cluster, ClusterFile, Configuration, EdgeEntry, Identity, LoadMode, NodeEntry, Service, SiteEntry,
     Workload, WorkloadKind,
 };
+use sidelong_figure::Style;
 
 use crate::error::Result;
-use crate::figure::Style;
 use crate::measure::{Dimension, Word};
 
 /// Nodes of the pool (Balaji et al. 2004, 4: "a cluster system consisting of 8 nodes").

@@ -12,12 +12,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::{Error, Result, file};
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::process::{Ended, Process, last_line, quoted};
 use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};

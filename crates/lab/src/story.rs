@@ -1,10 +1,11 @@
 //! `report.md` as a study writes it for one repetition, and how several become one, with medians in place of figures.
 
+use sidelong_figure::statistics::Median;
+
 use crate::check::Check;
 use crate::markdown::{HEADING, table, targets};
 use crate::series::MISSING;
 pub(crate) use crate::series::number;
-use crate::statistics::Median;
 
 /// A report of one repetition, as it is written.
 #[derive(Clone, PartialEq, Debug, Default)]

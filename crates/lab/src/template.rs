@@ -20,13 +20,13 @@ use std::sync::Arc;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Object, Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+use sidelong_figure::statistics::median;
 
 use crate::check::Check;
 use crate::markdown;
 use crate::measure::Measure;
 use crate::samples::Samples;
 use crate::series::{Series, number};
-use crate::statistics::median;
 
 /// What a template is filled with.
 #[derive(Debug)]

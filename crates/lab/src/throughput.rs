@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::Configuration;
+use sidelong_figure::{Axis, Line, Panel};
 
 use crate::bench::{Bench, Done};
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel};
 use crate::report::{Settings, node_seconds};
 use crate::setup::{CONFIGURATIONS, Demand, Layout, Run, SERVICE, Until, possible_rate, style_of};
 use crate::story::Story;

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::Configuration;
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::report::Settings;
 use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until, style_of};
 use crate::story::Story;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_figure::Panel;
+use sidelong_figure::statistics::quantile;
 
 use super::watch::{
     self, INTERVAL_S, Interval, Loop, Ready, Streaks, Watched, above, correlation, over_time,
@@ -12,8 +14,6 @@ use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::Panel;
-use crate::statistics::quantile;
 use crate::story::{Story, number};
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::Fixed;

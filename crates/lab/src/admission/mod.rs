@@ -17,10 +17,10 @@ use sidelong_config::{
     Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, Load, NodeEntry, Scheme,
     Service, SiteEntry, Workload,
 };
+use sidelong_figure::Style;
 
 use crate::bench::Bench;
 use crate::error::Result;
-use crate::figure::Style;
 use crate::setup::{Demand, Ground};
 
 pub(crate) use instant::{drops, responses};

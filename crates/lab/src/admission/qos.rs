@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_figure::{Axis, Line, Panel};
 
 use super::watch::{self, Loop, Ready, Watched, above, over_time};
 use super::{CLIENTS_AT_ONE_LOAD, HARDWARE, System};
@@ -10,7 +11,6 @@ use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel};
 use crate::story::{Story, number};
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::{Fixed, Table};

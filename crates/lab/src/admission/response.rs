@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_figure::{Axis, Line, Panel};
 
 use super::{
     CLIENTS_AT_ONE_LOAD, EDGES, HARDWARE, LoadPoint, PERIOD, QUEUE_MAX, SERVICE, SINGLE, START, System,
@@ -14,7 +15,6 @@ use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel};
 use crate::setup::Demand;
 use crate::story::{Story, number};
 use crate::study::{self, Bound, Conclusion, Rows, Study};

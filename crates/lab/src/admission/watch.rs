@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::{ClusterFile, LoadMode, RateEntry};
+use sidelong_figure::statistics::mean;
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use super::{CLIENTS_AT_ONE_LOAD, LoadPoint, PERIOD, SINGLE, START, System, cluster_file};
 use crate::bench::Bench;
 use crate::error::Result;
-use crate::figure::{Axis, Line, Panel, Style};
-use crate::statistics::mean;
 use crate::up::{Fate, Request};
 
 /// Length of the interval that one point of a figure covers.

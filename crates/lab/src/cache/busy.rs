@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 
 use super::client::{Asked, Items, Request};
 use super::servers::{self, Pair, talk};
@@ -18,7 +19,6 @@ use crate::cpus::{self, Pinned};
 use crate::design::Design;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::server::Server;

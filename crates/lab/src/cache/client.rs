@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use sidelong_figure::statistics::quantile;
 
 use crate::server::Address;
-use crate::statistics::quantile;
 
 /// The longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

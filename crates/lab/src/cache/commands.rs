@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 
 use super::client::{Items, Request};
 use super::servers::{self, MEMORY_MIB, talk};
@@ -17,7 +18,6 @@ use crate::cpus::{self, Awake};
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::server::Server;

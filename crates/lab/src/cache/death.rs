@@ -8,6 +8,8 @@ mod stage;
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
+use sidelong_figure::statistics::quantile;
 
 use crate::bench::Bench;
 use crate::chart::Chart;
@@ -16,10 +18,8 @@ use crate::cpus;
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
-use crate::statistics::quantile;
 use client::{End, KEYS, Request, VALUE_BYTES};
 use stage::{Played, Stage};
 

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 use sidelong_workload::memcached::Client;
 
 use super::client;
@@ -19,7 +20,6 @@ use crate::cpus;
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::server::Server;

@@ -7,6 +7,7 @@ mod stage;
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 
 use super::client::Request;
 use crate::bench::Bench;
@@ -16,7 +17,6 @@ use crate::cpus::{self, Awake};
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use stage::{SETTLE, Stage};

@@ -7,6 +7,7 @@ mod play;
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
 
 use super::demand::Demand;
 use crate::bench::Bench;
@@ -16,7 +17,6 @@ use crate::cpus;
 use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::series::Series;

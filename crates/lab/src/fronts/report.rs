@@ -1,9 +1,10 @@
 //! The report and the figure of F1.
 
+use sidelong_figure::{Axis, Line, Panel};
+
 use super::load::{BURST, Load, PROXIES_MAX, SLOWDOWN, TARGET, TIMES};
 use super::{By, Fronts, Proxy, Row, find};
 use crate::drawing::{Drawing, legend};
-use crate::figure::{Axis, Line, Panel};
 use crate::setup::EDGES;
 use crate::story::{Story, number};
 

@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::Style;
+use sidelong_figure::statistics::median;
 
 use super::auction::{self, Auction, PERIOD, START, System};
 use super::{SCHEME, schemes, settings};
@@ -15,11 +17,9 @@ use crate::check::Check;
 use crate::design::Design;
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
-use crate::figure::Style;
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::series::Series;
-use crate::statistics::median;
 
 const TIMES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(12)];
 /// Target for the longest responses by a one-sided scheme, to those by socket-async.

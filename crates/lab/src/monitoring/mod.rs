@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sidelong_config::Scheme;
+use sidelong_figure::Style;
 
 pub(crate) use accuracy::M5;
 pub(crate) use ganglia::M8;
@@ -30,7 +31,6 @@ pub(crate) use zipf::M7;
 
 use crate::bench::Bench;
 use crate::error::{Error, Result};
-use crate::figure::Style;
 use crate::measure::{Dimension, Word};
 use crate::perf;
 use crate::results::load::{Figures, Found, Placement};

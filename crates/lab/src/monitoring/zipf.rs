@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use sidelong_figure::statistics::mean;
 
 use super::auction::{self, Auction, PERIOD, START, System};
 use super::{SCHEME, schemes, settings};
@@ -16,7 +17,6 @@ use crate::experiment::Experiment;
 use crate::measure::{Dimension, Measure};
 use crate::samples::Samples;
 use crate::series::Series;
-use crate::statistics::mean;
 
 /// Exponents, in full and quick.
 const ALPHAS: [&[&str]; 2] = [&["0.25", "0.5", "0.75", "0.9"], &["0.25", "0.9"]];

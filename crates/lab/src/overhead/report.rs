@@ -1,9 +1,10 @@
 //! The report of edge-overhead, and its figure.
 
+use sidelong_figure::{Axis, Line, Panel, Style};
+
 use super::case::{Against, Case, TARGETS, Target};
 use super::{Overhead, Proxy, Row, figure, to_nginx};
 use crate::drawing::{Drawing, legend};
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::story::{Story, number};
 
 pub(super) fn tell(study: &Overhead, rows: &[Row], report: &mut Story) {

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use serde::Serialize;
+use sidelong_figure::statistics::quantile;
 use sidelong_workload::client::jain_index;
 
 use super::plan::{BURST, BURST_LASTS, Part, Plan, STEP, STEP_LASTS};
 use super::{CAPACITY_PER_S, HIGH, LOW, TARGET_MS};
-use crate::statistics::quantile;
 use crate::up::Fate;
 
 /// Length in s of the windows of due times in which settling is judged.

@@ -9,6 +9,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sidelong_figure::{Axis, Line, Panel, Style};
 
 use super::judge::{Judge, Statement};
 use super::{
@@ -19,7 +20,6 @@ use crate::bench::Bench;
 use crate::check::Check;
 use crate::drawing::Drawing;
 use crate::error::{Error, Result, file};
-use crate::figure::{Axis, Line, Panel, Style};
 use crate::sim;
 use crate::story::{Story, number};
 use crate::study::{self, Bound, Conclusion, Rows, Study};

@@ -1,8 +1,7 @@
 //! The output of `sidelong perf load`.
 
 use serde::{Deserialize, Serialize};
-
-use crate::statistics::{mean, median, quantile};
+use sidelong_figure::statistics::{mean, median, quantile};
 
 /// The figures of one measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -1,10 +1,9 @@
 //! The summary that `sidelong up` prints at its end.
 
 use serde::{Deserialize, Serialize};
+use sidelong_figure::statistics::quantile;
 use sidelong_workload::client::{ClientSummary, Errors};
 use sidelong_workload::walk;
-
-use crate::statistics::quantile;
 
 /// The whole run. The names give the units.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
