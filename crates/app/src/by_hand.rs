@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{User, getuid};
+use sidelong_config::Cluster;
 use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
@@ -38,6 +39,19 @@ pub enum Wish {
     Move(SiteId),
 }
 
+/// Checks that nodes of the cluster may be moved by hand.
+///
+/// # Errors
+/// If its protocol has no such moves.
+pub fn check(cluster: &Cluster) -> Result<(), Failure> {
+    match cluster.reconfig.protocol {
+        Protocol::Lease => Ok(()),
+        Protocol::Paper => Err(Failure::new(
+            "the published protocol has no moves by hand: use reconfig.protocol = \"lease\"",
+        )),
+    }
+}
+
 /// A person's links to a running cluster.
 pub struct Hand {
     parts: Parts,
@@ -57,11 +71,7 @@ impl Hand {
     /// # Errors
     /// If the cluster has no moves by hand.
     pub fn new(parts: Parts, node: NodeId, wish: Wish) -> Result<Self, Failure> {
-        if parts.cluster.reconfig.protocol == Protocol::Paper {
-            return Err(Failure::new(
-                "the published protocol has no moves by hand: use reconfig.protocol = \"lease\"",
-            ));
-        }
+        check(&parts.cluster)?;
         let unread = parts.cluster.fronts.iter().find(|front| !parts.shares(front));
         if let Some(front) = unread {
             let name = &front.name;

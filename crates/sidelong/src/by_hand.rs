@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sidelong_app::Parts;
-use sidelong_app::by_hand::{Hand, Wish};
+use sidelong_app::by_hand::{Hand, Wish, check};
 use sidelong_config::{Cluster, Fabric};
 use sidelong_layout::{NodeId, SiteId};
 
@@ -116,6 +116,7 @@ fn carry_out(
     is_quiet: bool,
 ) -> Result<(), Failure> {
     let Named { file, cluster, node } = named;
+    check(&cluster)?;
     top::refuse_absent(&cluster, &file)?;
     let mut hand = Hand::new(Parts::new(cluster.clone())?, node, wish)?;
     change(&mut hand);
