@@ -449,7 +449,7 @@ fn a_cluster_file_says_what_it_is() {
     let config = cluster.config();
     let config = config.to_str().unwrap();
     let refused = run(["cache", "c3", "--config", config]).refused();
-    assert!(refused.ends_with("cluster.toml has no cache \"c3\"; it has c1, c2"), "{refused}");
+    assert!(refused.ends_with("the cluster file has no cache \"c3\"; it has c1, c2"), "{refused}");
     let taken = run(["cache", "c1", "--config", config]).refused();
     assert!(taken.contains("c1.items.region is offered by a process that is still alive"), "{taken}");
     let usage: [(&[&str], &str); 4] = [
