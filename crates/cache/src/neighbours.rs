@@ -289,7 +289,7 @@ impl Neighbours {
     }
 
     /// Links to neighbours that are there again, and counts the reads of this cache's items that the others state. To be called
-    /// some ten times a second, with the time of [`now_ns`].
+    /// some ten times a second, with the time of [`monotonic_ns`](sidelong_os::monotonic_ns).
     pub fn tick(&mut self, cache: &mut Cache, now: Time) {
         cache.state_age(now.as_ns());
         let Some(directory) = self.directory.clone() else { return };

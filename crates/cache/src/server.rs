@@ -75,7 +75,7 @@ pub struct Options {
     pub version: String,
     /// Further rows of `stats settings`.
     pub settings: Vec<(&'static str, String)>,
-    /// When its second 0 was, in nanoseconds of the machine's monotonic clock ([`neighbours::now_ns`]).
+    /// When its second 0 was, in nanoseconds of the machine's monotonic clock ([`monotonic_ns`]).
     pub began_ns: u64,
     /// Where the figures of `stats` are published, if another thread reads them.
     pub published: Option<Arc<Published>>,
