@@ -13,7 +13,7 @@ use crate::exec;
 use crate::vm::TIMED_OUT;
 
 /// Emulation, and whatever else the machine does, stretch what a guest runs.
-const LIMIT: &str = "10m";
+const LIMIT: &str = "20m";
 /// Cargo hands the test binaries to what this variable names.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// The client comes again until the server listens.
