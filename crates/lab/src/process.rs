@@ -90,8 +90,10 @@ impl Process {
     }
 
     /// What its threads have used so far, for differences that are finer than [`Process::cpu_time`].
-    pub(crate) fn cpu_used(&self) -> CpuUsed {
-        CpuUsed::of_process(self.child.id())
+    pub(crate) fn cpu_used(&self) -> Result<CpuUsed> {
+        // Of a process that is gone nothing can be said.
+        self.cpu_time()?;
+        Ok(CpuUsed::of_process(self.child.id()))
     }
 
     /// Memory of it that is resident, in bytes.
@@ -105,7 +107,8 @@ impl Process {
     /// CPU time of all its threads so far, in steps of 10 ms.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let stat = ProcessStat::read(self.child.id());
-        let stat = stat.ok_or_else(|| Error::Output { path: "/proc".into(), found: "no CPU time".into() })?;
+        let path = || format!("/proc/{}/stat", self.child.id()).into();
+        let stat = stat.ok_or_else(|| Error::Output { path: path(), found: "no CPU time".into() })?;
         Ok(CpuTicks::duration(stat.cpu.own))
     }
 

@@ -98,13 +98,13 @@ pub(crate) fn turn(
     };
     let generator = Generator::new(config, move |_| Shot::get(0, host.clone(), uri.clone()))?;
 
-    let (begun, cpu_before) = (Instant::now(), server.process.cpu_used());
+    let (begun, cpu_before) = (Instant::now(), server.process.cpu_used()?);
     let pinned = Pinned::to_any(cpus)?;
     let load = generator.start()?;
     await_end(&load, stop)?;
     drop(pinned);
     let elapsed = begun.elapsed();
-    let cpu = server.process.cpu_used().since(&cpu_before).as_secs_f64();
+    let cpu = server.process.cpu_used()?.since(&cpu_before).as_secs_f64();
     let summary = load.wait()?;
     let served = summary.requests - summary.errors - summary.turned_away;
     let ended_well = if asked.is_rejected { summary.turned_away } else { served };

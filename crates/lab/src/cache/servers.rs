@@ -212,7 +212,7 @@ pub(super) fn talk<A: Address, T>(
 ) -> Result<(T, Vec<Duration>)> {
     let [_, cpu] = cpus::two()?;
     let _pinned = Pinned::to(cpu)?;
-    let used = || servers.iter().map(|server| server.process.cpu_used()).collect::<Vec<_>>();
+    let used = || servers.iter().map(|server| server.process.cpu_used()).collect::<Result<Vec<_>>>();
     servers.iter().for_each(|server| server.process.resume());
     let talked = Client::connect(&servers[0].address).and_then(|mut client| {
         let before = used();
@@ -221,7 +221,7 @@ pub(super) fn talk<A: Address, T>(
     });
     servers.iter().for_each(|server| server.process.pause());
     let (talked, before, after) = talked.map_err(|error| servers[0].failed(format!("{what}: {error}")))?;
-    let cpu = after.iter().zip(&before).map(|(after, before)| after.since(before)).collect();
+    let cpu = after?.iter().zip(&before?).map(|(after, before)| after.since(before)).collect();
     Ok((talked, cpu))
 }
 
