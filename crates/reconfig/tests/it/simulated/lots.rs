@@ -17,10 +17,7 @@ impl Lots {
 
     fn next(&self) -> u64 {
         self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mut z = self.0.get();
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        sidelong_layout::mix64(self.0.get())
     }
 
     pub(crate) fn below(&self, bound: usize) -> usize {
