@@ -36,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "os", "tls",
         ],
     ),
+    ("testing", &["app", "config", "load"]),
     ("lab", &["config", "fabric", "os", "trace", "workload", "figure"]),
     (
         "sidelong",

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::conformance::wire::{self, Message};
-use crate::support::{PATIENCE, eventually, websocket_accept};
+use sidelong_testing::{PATIENCE, eventually, websocket_accept};
 
 /// Between two pieces of an answer, so that they are read one by one.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use crate::conformance::server::{Recorder, Scripts};
-use crate::support::servers::{haproxy_program, is_there};
-use crate::support::{Cluster, PATIENCE, Running, eventually, metrics, try_get};
+use sidelong_testing::servers::{haproxy_program, is_there};
+use sidelong_testing::{Cluster, Here, PATIENCE, Running, eventually, metrics, try_get};
 
 /// The sites. Each has one node, and serves one case at a time: a node that is taken out because its server gave a
 /// hostile answer then disturbs no other case.
@@ -43,7 +43,9 @@ pub(crate) struct Proxy {
     short: Option<SocketAddr>,
     /// Its metrics, if it is ours.
     admin: Option<SocketAddr>,
-    processes: Vec<Running>,
+    /// What runs for it: parts of ours, or a process.
+    parts: Vec<Here>,
+    process: Option<Running>,
 }
 
 impl Proxy {
@@ -64,9 +66,8 @@ impl Proxy {
 
     /// Ends its processes. Then its recorder has seen all.
     pub(crate) fn end(&mut self) {
-        for process in self.processes.drain(..).rev() {
-            process.end();
-        }
+        self.parts.drain(..).rev().for_each(Here::end);
+        self.process.take().map(Running::end);
     }
 }
 
@@ -102,19 +103,18 @@ pub(crate) fn cluster() -> Cluster {
 pub(crate) fn edge(cluster: &mut Cluster, scripts: &Arc<Scripts>) -> Proxy {
     let addresses: Vec<_> = (0..SITES.len()).map(|node| cluster.node(node)).collect();
     let recorder = Recorder::start(&addresses, scripts);
-    let mut processes: Vec<_> =
-        cluster.file.nodes.iter().map(|node| cluster.part("node", &node.name)).collect();
+    let mut parts: Vec<_> = cluster.file.nodes.iter().map(|node| cluster.here("node", &node.name)).collect();
     for node in 0..addresses.len() {
         eventually("the agent is up", || try_get(cluster.node_admin(node), "any", "/healthz").is_ok());
     }
     for (index, response_timeout) in [SERVER, SHORT].into_iter().enumerate() {
         cluster.file.limits.response_timeout = response_timeout;
-        processes.push(cluster.part("edge", &cluster.file.edges[index].name));
+        parts.push(cluster.here("edge", &cluster.file.edges[index].name));
         // Once it serves it has read its file, and the next one may get another.
         (0..SITES.len()).for_each(|site| await_serving(cluster.edge(index), &host(site)));
     }
     let (address, short, admin) = (cluster.edge(0), Some(cluster.edge(1)), Some(cluster.admin(0)));
-    Proxy { name: "ours", recorder, address, short, admin, processes }
+    Proxy { name: "ours", recorder, address, short, admin, parts, process: None }
 }
 
 /// nginx, with what its documentation recommends for kept connections and upgrades.
@@ -198,5 +198,13 @@ fn peer(
         assert!(process.is_running(), "{name}: {}", process.err());
         TcpStream::connect(listen).is_ok()
     });
-    Proxy { name, recorder, address: listen, short: None, admin: None, processes: vec![process] }
+    Proxy {
+        name,
+        recorder,
+        address: listen,
+        short: None,
+        admin: None,
+        parts: Vec::new(),
+        process: Some(process),
+    }
 }

@@ -14,7 +14,7 @@ use super::{Case, Outcome, Place, Run};
 use crate::conformance::case::Reaches;
 use crate::conformance::cases::letters;
 use crate::conformance::server::{Act, answers, ok};
-use crate::support::PATIENCE;
+use sidelong_testing::PATIENCE;
 
 /// Requests that a client gives up as soon as it has sent them.
 const RESETS: u32 = 1000;

@@ -12,7 +12,7 @@ use super::{Case, Outcome, Place};
 use crate::conformance::case::Reaches;
 use crate::conformance::cases::letters;
 use crate::conformance::server::{Act, answers, ok};
-use crate::support::eventually;
+use sidelong_testing::eventually;
 
 /// More than any window on its way.
 const LARGE: usize = 200_000;

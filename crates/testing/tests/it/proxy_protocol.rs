@@ -5,22 +5,20 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use sidelong_config::Tls;
-
-use crate::support::servers::{haproxy_program, is_there};
-use crate::support::{Client, Cluster, Running, eventually, metrics, read_head, try_get};
+use sidelong_testing::certificates::certificate;
+use sidelong_testing::servers::{haproxy_program, is_there};
+use sidelong_testing::{Client, Cluster, Here, Running, eventually, metrics, read_head, try_get};
 
 const REFUSED: &str = r#"sidelong_edge_refused_total{reason="no-proxy"}"#;
 
 /// A cluster whose edge expects PROXY headers.
-fn cluster(change: impl FnOnce(&mut Cluster)) -> (Cluster, Running) {
+fn cluster(change: impl FnOnce(&mut Cluster)) -> (Cluster, Vec<Here>) {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     cluster.file.edges.truncate(1);
     cluster.file.edges[0].proxy_protocol = true;
     cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
     change(&mut cluster);
-    let up = cluster.up(&["--json"]);
-    eventually("all parts are up", || up.err().contains(" is up: "));
+    let up = cluster.all_here();
     eventually("the edge is ready", || {
         try_get(cluster.admin(0), "any", "/readyz").is_ok_and(|reply| reply.status == 200)
     });
@@ -163,7 +161,7 @@ fn the_header_comes_before_tls_and_the_server_learns_of_both() {
         return;
     }
     let (cluster, _up) = cluster(|cluster| {
-        cluster.file.edges[0].tls = vec![certificate(cluster)];
+        cluster.file.edges[0].tls = vec![certificate(cluster, "own").unwrap()];
         serve_heads(cluster);
     });
     let edge = cluster.edge(0);
@@ -183,17 +181,6 @@ fn the_header_comes_before_tls_and_the_server_learns_of_both() {
     });
 }
 
-/// A certificate for alpha.test and its key.
-fn certificate(cluster: &Cluster) -> Tls {
-    let [certificate, key] = ["own.pem", "own.key"].map(|file| cluster.path(file));
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=alpha.test"]);
-    openssl.arg("-out").arg(&certificate).arg("-keyout").arg(&key);
-    let made = openssl.output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Tls { certificate, key }
-}
-
 /// In place of the node a server answers each request with its head.
 fn serve_heads(cluster: &mut Cluster) {
     *cluster = std::mem::replace(cluster, Cluster::new(&[("alpha", 1)])).foreign();
@@ -209,7 +196,7 @@ fn a_balancer_that_ends_tls_says_so() {
     }
     let Some(program) = haproxy_program() else { return };
     let (cluster, _up) = cluster(serve_heads);
-    let tls = certificate(&cluster);
+    let tls = certificate(&cluster, "own").unwrap();
     let both = [tls.certificate, tls.key].map(|file| std::fs::read_to_string(file).unwrap()).concat();
     let pem = cluster.path("both.pem");
     std::fs::write(&pem, both).unwrap();

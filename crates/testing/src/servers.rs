@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,21 +17,20 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::ServerAddress;
 
-use super::httpd::readable;
-use super::{Cluster, PATIENCE, Running, eventually, skipped, try_get};
+use crate::{Cluster, PATIENCE, Running, eventually, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
 pub fn nginx(cluster: &Cluster, name: &str, address: impl Into<ServerAddress>) -> Option<Running> {
     nginx_with(cluster, name, &address.into(), "")
 }
 
-/// The same, where an answer takes a second of no worker's time, besides which what a busy machine adds is little: its first 100
+/// nginx whose answers take a second of no worker's time, besides which what a busy machine adds is little: its first 100
 /// bytes are held to 100 bytes a second.
 pub fn nginx_that_takes_its_time(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
     nginx_with(cluster, name, &address.into(), "limit_rate 100; sendfile_max_chunk 100; ")
 }
 
-/// The same, where an answer takes a tenth of a second. [`sites_at_once`] reads its access log.
+/// nginx whose answers take a tenth of a second. [`sites_at_once`] reads its access log.
 pub fn nginx_that_logs(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
     let log = requests_of(cluster, name);
     let settings =
@@ -124,7 +124,7 @@ pub fn gunicorn(
     gunicorn_with(cluster, name, address, workers, &[])
 }
 
-/// The same with further arguments.
+/// gunicorn as of [`gunicorn`], with further arguments.
 pub fn gunicorn_with(
     cluster: &Cluster,
     name: &str,
@@ -315,7 +315,10 @@ pub fn family(server: &Running) -> Vec<Pid> {
 pub struct ControlGroup(Vec<PathBuf>);
 
 impl ControlGroup {
-    /// One with these processes in it.
+    /// A control group with these processes in it.
+    ///
+    /// # Errors
+    /// If this process may not make one.
     pub fn of(name: &str, processes: &[Pid]) -> std::io::Result<Self> {
         let trees = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"].map(Path::new);
         let trees = if trees[0].is_dir() { &trees[..] } else { &[Path::new("/sys/fs/cgroup")] };
@@ -491,6 +494,11 @@ pub fn processes_of(cluster: &Cluster, name: &str) -> Vec<u32> {
     found
 }
 
+/// Lets others read a file or directory, with this mode.
+pub fn readable(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
 /// Whether a program can be run; prints the reason if not.
 pub fn is_there(program: &str, version: &str) -> bool {
     let is_there = Command::new(program).arg(version).output().is_ok();
@@ -507,6 +515,7 @@ pub struct Load {
 }
 
 impl Load {
+    /// Starts to ask at `address` for the site that has this host.
     pub fn start(address: SocketAddr, host: &'static str, time: Duration, clients: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let client = |_| {

@@ -4,19 +4,28 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{PATIENCE, eventually};
+use crate::{PATIENCE, eventually};
 
 /// Time for a process to end after a test before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);
 /// Most lines of each of its outputs that a failed test prints.
 const SAID_MAX: usize = 50;
 
+/// The program. Cargo puts it above the directory of the test, and builds it for the tests of its own package.
+pub fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let built = test.parent().and_then(Path::parent).expect("a test is in a directory of the build");
+    built.join("sidelong")
+}
+
 /// A process that a test started.
+#[derive(Debug)]
 pub struct Running {
     child: Child,
     out: File,
@@ -26,7 +35,7 @@ pub struct Running {
 impl Running {
     /// The program with these arguments.
     pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        let mut command = Command::new(program());
         command.args(arguments);
         Self::start_command(command)
     }
@@ -50,6 +59,7 @@ impl Running {
         Running { child, out, err }
     }
 
+    /// Its ID.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -64,10 +74,12 @@ impl Running {
         text(&self.err)
     }
 
+    /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
@@ -121,9 +133,13 @@ impl Drop for Running {
 /// How a process ended.
 #[derive(Debug)]
 pub struct Done {
+    /// Its exit code; `None` if a signal has ended it.
     pub code: Option<i32>,
+    /// The signal that has ended it.
     pub signal: Option<i32>,
+    /// Its standard output.
     pub out: String,
+    /// Its standard error.
     pub err: String,
 }
 
@@ -134,7 +150,7 @@ impl Done {
         self.out
     }
 
-    /// The same as JSON.
+    /// Its standard output as JSON, after it has succeeded.
     pub fn json(self) -> serde_json::Value {
         let out = self.succeeded();
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))

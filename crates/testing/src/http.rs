@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use rustix::net::{self, AddressFamily, SocketType};
 
-use super::PATIENCE;
+use crate::PATIENCE;
 
 /// A client's connection.
 #[derive(Debug)]
@@ -18,11 +18,15 @@ pub struct Client {
 }
 
 impl Client {
+    /// Connects.
     pub fn connect(address: SocketAddr) -> Self {
         Self::try_connect(address).unwrap_or_else(|error| panic!("{address}: {error}"))
     }
 
     /// Connects from `source`, an address of this machine.
+    ///
+    /// # Errors
+    /// If no connection can be made.
     pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<Self> {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         net::bind(&socket, &SocketAddrV4::new(source, 0))?;
@@ -30,6 +34,10 @@ impl Client {
         Self::new(socket.into())
     }
 
+    /// Connects.
+    ///
+    /// # Errors
+    /// If no connection can be made.
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
         Self::new(TcpStream::connect_timeout(&address, PATIENCE)?)
     }
@@ -41,22 +49,32 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
+    /// Its own address.
     pub fn local_address(&self) -> SocketAddr {
         self.stream.get_ref().local_addr().unwrap()
     }
 
     /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// If the connection is closed.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes.as_ref())
     }
 
     /// Sends a request without a body, on a connection that is kept.
+    ///
+    /// # Errors
+    /// If the connection is closed before the whole reply.
     pub fn ask(&mut self, method: &str, host: &str, path: &str) -> io::Result<Reply> {
         self.send(format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"))?;
         self.reply(method != "HEAD")
     }
 
     /// The next reply; it has a body unless it answers a HEAD.
+    ///
+    /// # Errors
+    /// If the connection is closed before the whole reply, or nothing comes for too long.
     pub fn reply(&mut self, with_body: bool) -> io::Result<Reply> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -128,8 +146,11 @@ impl Client {
 /// A server's answer.
 #[derive(Debug)]
 pub struct Reply {
+    /// Its status.
     pub status: u16,
+    /// The status line and the fields, as they came.
     pub head: String,
+    /// Its body.
     pub body: String,
 }
 
@@ -151,6 +172,10 @@ pub fn get(address: SocketAddr, host: &str, path: &str) -> Reply {
     try_get(address, host, path).unwrap_or_else(|error| panic!("{address}: {error}"))
 }
 
+/// One GET on a connection of its own.
+///
+/// # Errors
+/// If there is no connection, or no whole reply.
 pub fn try_get(address: SocketAddr, host: &str, path: &str) -> io::Result<Reply> {
     let mut client = Client::try_connect(address)?;
     client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"))?;
@@ -176,6 +201,9 @@ pub fn websocket_accept(key: &str) -> String {
 }
 
 /// The next head that a client sends to a server of a test.
+///
+/// # Errors
+/// If the connection is closed before its end.
 pub fn read_head(stream: &mut impl io::Read) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

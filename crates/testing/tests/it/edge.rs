@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use sidelong_config::Service;
 
-use crate::support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, read_head, run, try_get};
+use sidelong_testing::{Client, Cluster, Here, PATIENCE, eventually, get, metrics, read_head, try_get};
+use sidelong_trace::{Reader, Trace};
 
 /// Two sites of two nodes each whose requests take no time, behind one edge with an access log.
 fn cluster() -> Cluster {
@@ -23,10 +23,10 @@ fn cluster() -> Cluster {
 }
 
 /// The cluster that most tests need, and a client of its edge.
-fn served(change: impl FnOnce(&mut Cluster)) -> (Cluster, Running, Client) {
+fn served(change: impl FnOnce(&mut Cluster)) -> (Cluster, Vec<Here>, Client) {
     let mut cluster = cluster();
     change(&mut cluster);
-    let up = cluster.serving(&["--json"]);
+    let up = cluster.serving_here();
     let client = Client::connect(cluster.edge(0));
     (cluster, up, client)
 }
@@ -202,10 +202,7 @@ fn serve_late(mut stream: TcpStream, late: Duration, go: &AtomicBool) -> Option<
 }
 
 /// A site of one such server behind an edge.
-fn served_late(
-    late: Duration,
-    change: impl FnOnce(&mut Cluster),
-) -> (Cluster, [Running; 2], Arc<AtomicBool>) {
+fn served_late(late: Duration, change: impl FnOnce(&mut Cluster)) -> (Cluster, [Here; 2], Arc<AtomicBool>) {
     let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
     cluster.file.edges.truncate(1);
     change(&mut cluster);
@@ -217,7 +214,7 @@ fn served_late(
             std::thread::spawn(move || serve_late(stream, late, &go));
         }
     });
-    let parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    let parts = [cluster.here("node", "n1"), cluster.here("edge", "edge1")];
     eventually("it is served", || {
         try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
     });
@@ -238,11 +235,11 @@ fn an_edge_that_ends_says_so_to_clients_that_stay() {
         let (answer, _) = h2.send_request(request, true).unwrap();
         let answer = tokio::spawn(answer);
         tokio::task::spawn_blocking({
-            let (admin, pid) = (cluster.admin(0), edge.pid());
+            let (admin, shutdown) = (cluster.admin(0), edge.shutdown());
             move || {
                 let in_flight = || metrics(admin)["sidelong_edge_node_in_flight{node=\"n1\"}"];
                 eventually("both are at the server", || in_flight() == 2.0);
-                rustix::process::kill_process(pid, Signal::TERM).unwrap();
+                shutdown.finish();
                 eventually("the edge is to end", || {
                     !try_get(admin, "any", "/readyz").is_ok_and(|reply| reply.status == 200)
                 });
@@ -265,7 +262,7 @@ fn an_edge_that_ends_says_so_to_clients_that_stay() {
     let reply = client.reply(true).unwrap();
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")), "{reply:?}");
     assert_eq!(client.rest(), "");
-    edge.finish().succeeded();
+    edge.end();
 }
 
 /// The client has sent as much as there was room for.
@@ -443,8 +440,7 @@ fn a_proxy_has_as_many_connections_as_its_clients() {
 #[test]
 fn nonsense_harms_nobody() {
     // Empty lines are no request.
-    let (cluster, mut up, _client) =
-        served(|cluster| cluster.file.limits.idle_timeout = Duration::from_secs(1));
+    let (cluster, _up, _client) = served(|cluster| cluster.file.limits.idle_timeout = Duration::from_secs(1));
     let wrong = [
         "\r\n\r\n",
         "\0\0\0\0\r\n\r\n",
@@ -465,7 +461,6 @@ fn nonsense_harms_nobody() {
         assert!(refused, "{words:?}: {status:?}");
         assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200, "after {words:?}");
     }
-    assert!(up.is_running());
 }
 
 #[test]
@@ -545,7 +540,7 @@ fn it_counts_and_logs_what_it_answers() {
 
     assert_eq!(get(cluster.admin(0), "any", "/healthz").body, "ok\n");
     assert_eq!(get(cluster.admin(0), "any", "/").status, 404);
-    up.end().succeeded();
+    up.into_iter().for_each(Here::end);
 
     // The start sent one or more requests for each site.
     let path = cluster.path("access.log");
@@ -556,11 +551,8 @@ fn it_counts_and_logs_what_it_answers() {
     assert_eq!(having("\"GET / HTTP/1.1\" 421 "), 2, "{log}");
     assert_eq!(having("\"POST /wrong HTTP/1.1\" 400 "), 1, "{log}");
     assert!(log.lines().all(|line| line.starts_with("127.") && line.contains(" - - [")), "{log}");
-    let figures = run(["trace", "info", path.to_str().unwrap(), "--json"]).json();
-    assert_eq!(
-        (figures["requests"].as_u64(), figures["broken"].as_u64()),
-        (Some(log.lines().count() as u64), Some(0))
-    );
+    let (trace, broken) = Trace::read(Reader::open(&path).unwrap()).unwrap();
+    assert_eq!((trace.requests().len(), broken.broken), (log.lines().count(), 0));
 }
 
 #[test]
@@ -579,7 +571,7 @@ fn a_client_that_leaves_is_logged_as_any_other() {
     let path = cluster.path("access.log");
     let log = || std::fs::read_to_string(&path).unwrap();
     eventually("it is logged", || log().contains("/o/1/4711 "));
-    up.end().succeeded();
-    let figures = run(["trace", "info", path.to_str().unwrap(), "--json"]);
-    assert_eq!(figures.err, "", "{}", log());
+    up.into_iter().for_each(Here::end);
+    let (_, broken) = Trace::read(Reader::open(&path).unwrap()).unwrap();
+    assert_eq!(broken.broken, 0, "{}", log());
 }

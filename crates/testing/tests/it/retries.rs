@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sidelong_config::{Forwarded, NodeEntry};
 
-use crate::support::{Client, Cluster, Running, eventually, metrics, try_get};
+use sidelong_testing::{Client, Cluster, Here, eventually, metrics, try_get};
 
 /// A server's answer to the `n`-th request of a connection, with a [`PAUSE`] for each `|`; `None` closes the
 /// connection.
@@ -79,7 +79,7 @@ fn serve(stream: TcpStream, answers: Answers, heads: &Mutex<Vec<String>>) {
 struct Bench {
     cluster: Cluster,
     stubs: Vec<Stub>,
-    _processes: Vec<Running>,
+    _parts: Vec<Here>,
 }
 
 impl Bench {
@@ -98,8 +98,8 @@ impl Bench {
         let mut cluster = Cluster::new(&[("alpha", answers.len())]);
         cluster.file.edges.truncate(1);
         change(&mut cluster);
-        let nodes = cluster.file.nodes.iter().map(|node| cluster.part("node", &node.name));
-        let mut processes: Vec<_> = nodes.collect();
+        let nodes = cluster.file.nodes.iter().map(|node| cluster.here("node", &node.name));
+        let mut parts: Vec<_> = nodes.collect();
         for node in 0..cluster.file.nodes.len() {
             eventually("the node has read its file", || {
                 try_get(cluster.node(node), "any", "/healthz").is_ok()
@@ -110,7 +110,7 @@ impl Bench {
         for (node, stub) in cluster.file.nodes.iter_mut().zip(&stubs) {
             node.listen = Some(stub.address);
         }
-        processes.push(cluster.part("edge", "edge1"));
+        parts.push(cluster.here("edge", "edge1"));
         eventually("the edge has seen all nodes", || {
             let metrics = try_get(cluster.admin(0), "any", "/metrics")
                 .map_or_else(|_| String::new(), |reply| reply.body);
@@ -120,7 +120,7 @@ impl Bench {
             cluster.file.nodes.iter().all(seen)
         });
         eventually("the edge listens", || TcpStream::connect(cluster.edge(0)).is_ok());
-        Bench { cluster, stubs, _processes: processes }
+        Bench { cluster, stubs, _parts: parts }
     }
 
     fn client(&self) -> Client {
@@ -241,12 +241,12 @@ fn an_unheard_post_goes_to_another_node() {
     // If no process listens, nothing was sent, so even a request that is not idempotent is sent to another node.
     let mut cluster = Cluster::new(&[("alpha", 2)]);
     cluster.file.edges.truncate(1);
-    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let nodes = [cluster.here("node", "n1"), cluster.here("node", "n2")];
     for node in 0..2 {
         eventually("the node has read its file", || try_get(cluster.node(node), "any", "/healthz").is_ok());
     }
     cluster.file.nodes[0].listen = Some(cluster.at(6001));
-    let _edge = cluster.part("edge", "edge1");
+    let _edge = cluster.here("edge", "edge1");
     eventually("the edge serves", || {
         try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
     });

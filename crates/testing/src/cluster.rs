@@ -11,7 +11,9 @@ use serde_json::Value;
 use sidelong_config::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry, Workload, WorkloadKind};
 use tempfile::TempDir;
 
-use super::{Done, Running, eventually, metrics, try_get};
+use crate::eventually;
+use crate::http::{metrics, try_get};
+use crate::process::{Done, Running, program};
 
 /// A test claims an address of 127.0.0.0/8 by listening on this port of it. Clients' own ports are never taken from
 /// these addresses, so all other ports are free.
@@ -23,6 +25,7 @@ const NODES_ADMIN: u16 = 7001;
 
 /// A cluster that can be run, whole or in parts. Change `file` before.
 pub struct Cluster {
+    /// Its cluster file.
     pub file: ClusterFile,
     directory: TempDir,
     address: IpAddr,
@@ -103,6 +106,7 @@ impl Cluster {
         self.directory.path().join(name)
     }
 
+    /// Where its parts meet.
     pub fn run_dir(&self) -> PathBuf {
         self.path("run")
     }
@@ -150,7 +154,7 @@ impl Cluster {
 
     /// A command of the program on it, which goes on.
     pub fn start(&self, words: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        let mut command = Command::new(program());
         command.args(words).arg("--config").arg(self.config());
         Running::start_command(command)
     }
@@ -165,7 +169,7 @@ impl Cluster {
         self.start(&[&["up"], arguments].concat())
     }
 
-    /// The same, once every edge answers for every site.
+    /// `sidelong up` on it, once every edge answers for every site.
     pub fn serving(&self, arguments: &[&str]) -> Running {
         let mut up = self.up(arguments);
         self.await_serving(&mut up);
@@ -176,10 +180,15 @@ impl Cluster {
 
     /// Waits until every edge answers for every site.
     pub fn await_serving(&self, up: &mut Running) {
+        self.await_answers(|| assert!(up.is_running(), "ended: {}{}", up.out(), up.err()));
+    }
+
+    /// Waits until every edge answers for every site; `look` may fail meanwhile.
+    pub(crate) fn await_answers(&self, mut look: impl FnMut()) {
         for edge in &self.file.edges {
             for site in &self.file.sites {
                 eventually("every edge answers for every site", || {
-                    assert!(up.is_running(), "ended: {}{}", up.out(), up.err());
+                    look();
                     try_get(edge.listen, &site.hosts[0], "/o/1/1").is_ok_and(|reply| reply.status == 200)
                 });
             }
@@ -259,7 +268,9 @@ impl Cluster {
 /// A process of a cluster that `up` has started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Part {
+    /// What it is: node, edge, front or cache.
     pub kind: String,
+    /// Its name in the cluster.
     pub name: String,
     pid: Pid,
 }
@@ -278,14 +289,17 @@ impl Part {
         self.signal(Signal::KILL);
     }
 
+    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).unwrap();
     }
 
+    /// The ID of its process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
+    /// Whether there is such a process, which may have ended and not been waited for.
     pub fn is_alive(&self) -> bool {
         test_kill_process(self.pid).is_ok()
     }

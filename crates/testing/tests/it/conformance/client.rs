@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::conformance::wire::{self, Framing, Message};
-use crate::support::{PATIENCE, eventually};
+use sidelong_testing::{PATIENCE, eventually};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
