@@ -297,8 +297,37 @@ fn read(path: &Path) -> Result<Vec<Figures>> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::results::perf::tests::figures;
-    use crate::results::perf::{Bandwidth, PerfFabric};
+    use crate::results::perf::{Bandwidth, Completion, Operation, PerfFabric};
+
+    /// Those of a read over `fabric` whose median is `ns`.
+    fn figures(fabric: PerfFabric, ns: f64) -> Figures {
+        Figures {
+            operation: Operation::Read,
+            ping_pong: false,
+            fabric,
+            device: "a device".into(),
+            completion: Completion::Polling,
+            peers: 1,
+            bytes: 1,
+            bytes_moved: 8,
+            background: 0,
+            target_cpu: Some(0),
+            initiator_cpu: Some(1),
+            speed: Speed::Latency(Latency {
+                p50_ns: ns,
+                p99_ns: 2.0 * ns,
+                p999_ns: 2.0 * ns,
+                max_ns: 3.0 * ns,
+                mean_ns: ns,
+                batches_per_run: 1,
+                runs: 1000,
+            }),
+            operations: 1000,
+            initiator_cpu_ns: Some(10.0),
+            target_cpu_ns: Some(1.0),
+            inbox_full: 0,
+        }
+    }
 
     pub(crate) fn row(
         way: Way,

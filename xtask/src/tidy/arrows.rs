@@ -37,12 +37,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("testing", &["app", "config", "load"]),
-    ("lab", &["config", "fabric", "os", "trace", "workload", "figure"]),
+    ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
+    ("lab", &["perf", "config", "fabric", "os", "trace", "workload", "figure"]),
     (
         "sidelong",
         &[
             "app", "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge",
-            "trace", "workload", "rams", "sim", "lab", "os",
+            "trace", "workload", "rams", "sim", "lab", "os", "perf",
         ],
     ),
     ("xtask", &[]),

@@ -2,8 +2,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::failure::Failure;
-use crate::perf::args::Pin;
+use crate::args::Pin;
+use sidelong_app::Failure;
 
 /// The CPUs of the target and of this side; `None` if not pinned.
 pub(super) fn both(pin: Pin) -> Result<(Option<usize>, Option<usize>), Failure> {

@@ -1,12 +1,12 @@
 //! RDMA devices: the target's host and the measuring side's initiator.
 
+use crate::results::Completion;
 use sidelong_fabric::control::{Endpoint, Secret};
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
 use sidelong_fabric::{Host, Initiator};
-use sidelong_lab::results::perf::Completion;
 
-use crate::failure::Failure;
-use crate::perf::args::DeviceArgs;
+use crate::args::DeviceArgs;
+use sidelong_app::Failure;
 
 /// A host that offers regions through a device and `endpoint`.
 pub(super) fn host(args: &DeviceArgs, endpoint: &Endpoint) -> Result<Host, Failure> {

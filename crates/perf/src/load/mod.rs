@@ -18,26 +18,28 @@ mod figures;
 mod measure;
 mod node;
 mod reader;
+pub mod results;
 mod threads;
 mod truth;
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crate::load::results::{Figures, Found, Placement};
 use sidelong_app::Parts;
-use sidelong_lab::results::load::{Figures, Found, Placement};
 use sidelong_load::Scheme;
 
-pub(super) use args::LoadArgs;
+pub(crate) use args::LoadArgs;
 use args::Measure;
 use measure::unless_stopped;
 use node::{Ground, Node};
 use reader::Reader;
 use truth::Truth;
 
-use crate::failure::Failure;
-use crate::perf::background::Background;
-use crate::perf::{cpus, stop_flag};
+use crate::background::Background;
+use crate::cpus;
+use crate::session::stop_flag;
+use sidelong_app::Failure;
 
 /// All busy threads must have started within this time.
 const BUSY_MAX: Duration = Duration::from_secs(60);
@@ -55,7 +57,7 @@ struct Stage<'a> {
     node: Option<Node>,
 }
 
-pub(super) fn run(args: &LoadArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     args.check()?;
     let stop = stop_flag()?;
     let (target_cpu, this_cpu) = cpus::both(args.pin)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use sidelong_config::Scheme;
 
-use crate::failure::Failure;
-use crate::perf::args::{Pin, pin};
+use crate::args::{Pin, pin};
+use sidelong_app::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +23,7 @@ const TIME_QUICK: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(in crate::perf) struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// Property to measure.
     #[arg(value_enum, default_value = "latency")]
     pub(super) measure: Measure,

@@ -5,6 +5,7 @@
 //! | `args` | the command line and its checks |
 //! | `target` | the target's process: offers, receives, answers |
 //! | `far` | the measuring side's session with a target, started here or served elsewhere |
+//! | `session` | what each side of a session begins with: secret, run directory, how it is stopped |
 //! | `talk` | the messages between both, over the control endpoint |
 //! | `measure` | latency and bandwidth |
 //! | `ping_pong` | writes that the target answers |
@@ -13,9 +14,11 @@
 //! | `cpus` | which side runs where |
 //! | `figures` | prints the result |
 //! | `load` | `perf load`, whose target is a node |
+//! | `results` | what it prints as JSON, for who reads it |
 //!
 //! A target on this machine is a process of its own. It differs from one elsewhere only in its secret, which is made for one
 //! measurement.
+#![forbid(unsafe_code)]
 
 mod args;
 mod background;
@@ -23,31 +26,32 @@ mod cpus;
 mod device;
 mod far;
 mod figures;
-mod load;
+pub mod load;
 mod measure;
 mod ping_pong;
+pub mod results;
+mod session;
 mod talk;
 mod target;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::sync::atomic::AtomicBool;
 
-use sidelong_fabric::control::Secret;
-use sidelong_lab::results::perf::Figures;
+use crate::results::Figures;
 
-pub(crate) use args::PerfArgs;
-use args::{MeasureArgs, PerfCommand, SecretArgs};
+pub use args::PerfArgs;
+use args::{MeasureArgs, PerfCommand};
 use far::Far;
 use measure::{Cost, Measurement};
+use session::stop_flag;
 
-use crate::failure::Failure;
-use crate::progress;
+use sidelong_app::Failure;
 
-/// The environment variable of the secret.
-const SECRET: &str = "SIDELONG_SECRET";
-
-pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
+/// Carries out the command.
+///
+/// # Errors
+/// The line for the operator: arguments that do not go together, a target that cannot be reached or has ended, a failed operation.
+pub fn run(args: &PerfArgs) -> Result<(), Failure> {
     match &args.command {
         Some(PerfCommand::Serve(args)) => target::serve(args),
         Some(PerfCommand::Load(args)) => load::run(args),
@@ -86,7 +90,9 @@ fn measure_against(
     }
     let sizes = args.all_sizes();
     let mut all = Vec::with_capacity(sizes.len());
-    let bar = progress::bar(sizes.len() as u64, "[{pos:>2}/{len}] {wide_msg}");
+    let style =
+        ProgressStyle::with_template("[{pos:>2}/{len}] {wide_msg}").expect("a template of this program");
+    let bar = ProgressBar::new(sizes.len() as u64).with_style(style).with_finish(ProgressFinish::AndClear);
     for &bytes in &sizes {
         if sizes.len() > 1 {
             bar.set_message(format!("{} of {bytes} bytes over {}", args.operation, args.fabric));
@@ -123,32 +129,4 @@ fn measure_against(
         });
     }
     Ok(all)
-}
-
-/// The run directory of the target with that process id.
-fn run_dir(target: u32) -> PathBuf {
-    sidelong_config::default_run_dir(&format!("perf-{target}"))
-}
-
-/// A flag that Ctrl-C and SIGTERM raise.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
-/// The secret, from a file or the environment.
-fn secret(args: &SecretArgs) -> Result<Secret, Failure> {
-    if let Some(path) = &args.secret_file {
-        return Ok(Secret::read(path)?);
-    }
-    let text = std::env::var(SECRET).map_err(|_| {
-        Failure(format!(
-            "the secret is missing: both sides need the same one, by --secret-file FILE of mode 0600 (head -c 24 /dev/urandom | \
-             base64 >FILE) or by the variable {SECRET}"
-        ))
-    })?;
-    Ok(Secret::new(text.trim().as_bytes())?)
 }

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Words to compute on: more than the first-level cache holds.
 const WORDS: usize = 8192;

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use sidelong_lab::results::load::{Accuracy, Deviation, Interrupts, Slowdown, Steps, Times};
+use crate::load::results::{Accuracy, Deviation, Interrupts, Slowdown, Steps, Times};
 use sidelong_layout::valid;
 
-use crate::failure::Failure;
-use crate::perf::cpus;
-use crate::perf::load::Stage;
-use crate::perf::load::reader::Reader;
-use crate::perf::load::threads::{Fluctuating, Sleepers, application};
-use crate::perf::load::truth::Truth;
+use crate::cpus;
+use crate::load::Stage;
+use crate::load::reader::Reader;
+use crate::load::threads::{Fluctuating, Sleepers, application};
+use crate::load::truth::Truth;
+use sidelong_app::Failure;
 
 /// A step that is not seen within this time counts as not seen.
 const SEEN_MAX: Duration = Duration::from_secs(3);

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use sidelong_lab::results::load::{Accuracy, Deviation, Figures, Found, Interrupts, Slowdown, Steps, Times};
+use crate::load::results::{Accuracy, Deviation, Figures, Found, Interrupts, Slowdown, Steps, Times};
 
-use crate::failure::{Failure, say};
+use sidelong_app::Failure;
+use sidelong_os::say;
 
 pub(super) fn print(figures: &Figures, json: bool) -> Result<(), Failure> {
     if json {
-        return say(serde_json::to_string_pretty(figures)? + "\n");
+        return Ok(say(serde_json::to_string_pretty(figures)? + "\n")?);
     }
-    say(lines(figures))
+    Ok(say(lines(figures))?)
 }
 
 fn lines(figures: &Figures) -> String {

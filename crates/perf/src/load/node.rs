@@ -14,8 +14,8 @@ use sidelong_config::{
 };
 use sidelong_fabric::RunDirectory;
 
-use crate::event::Event;
-use crate::failure::Failure;
+use sidelong_app::Event;
+use sidelong_app::Failure;
 
 /// Time for the node to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);

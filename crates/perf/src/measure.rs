@@ -10,15 +10,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::results::{Bandwidth, Latency, Operation, PerfFabric, Speed};
 use sidelong_fabric::{Batch, Initiator, LinkId, OpError, OpId};
-use sidelong_lab::results::perf::{Bandwidth, Latency, Operation, PerfFabric, Speed};
 use sidelong_layout::HEADER_BYTES;
 
-use crate::failure::Failure;
-use crate::perf::args::MeasureArgs;
-use crate::perf::far::{Far, gone};
-use crate::perf::ping_pong::{self, Pong};
-use crate::perf::target::cpu_ns;
+use crate::args::MeasureArgs;
+use crate::far::{Far, gone};
+use crate::ping_pong::{self, Pong};
+use crate::target::cpu_ns;
+use sidelong_app::Failure;
 
 /// Clock readings cost tens of nanoseconds: a measured run takes at least this long,
 const RUN_MIN: Duration = Duration::from_micros(20);
@@ -374,7 +374,7 @@ impl Meter {
     }
 }
 
-/// The cost of a measurement's operations, as in [`Figures`](sidelong_lab::results::perf::Figures).
+/// The cost of a measurement's operations, as in [`Figures`](crate::results::Figures).
 pub(super) struct Cost {
     pub(super) operations: u64,
     pub(super) initiator_cpu_ns: Option<f64>,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::time::ClockId;
 use rustix::thread::Pid;
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Most bytes read of a file in /proc.
 const BYTES_MAX: usize = 1 << 16;

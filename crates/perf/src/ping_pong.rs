@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::results::{Completion, PerfFabric};
 use sidelong_fabric::control::{Endpoint, Secret, Session};
 use sidelong_fabric::{Batch, Directory as _, Host, Initiator, LinkId, Region, RegionSpec, RunDirectory};
-use sidelong_lab::results::perf::{Completion, PerfFabric};
 use sidelong_layout::{HEADER_BYTES, RegionKind};
 
-use crate::failure::Failure;
-use crate::perf::args::DeviceArgs;
-use crate::perf::device;
-use crate::perf::talk::{Echo, Measurement};
-use crate::perf::target::{RunFiles, TargetProcess};
+use crate::args::DeviceArgs;
+use crate::device;
+use crate::talk::{Echo, Measurement};
+use crate::target::{RunFiles, TargetProcess};
+use sidelong_app::Failure;
 
 /// The region that the target writes its answers to.
 const NAME: &str = "perf-pong";

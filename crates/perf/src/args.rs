@@ -3,17 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::results::{Completion, Operation, PerfFabric};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use sidelong_lab::results::perf::{Completion, Operation, PerfFabric};
 
-use crate::failure::Failure;
-use crate::perf::load::LoadArgs;
+use crate::load::LoadArgs;
+use sidelong_app::Failure;
 
 /// The port where `perf serve` listens and `--to` connects.
 const PORT: u16 = 7471;
 /// The longest operation that is measured.
-pub(super) const BYTES_MAX: usize = 1 << 20;
+pub(crate) const BYTES_MAX: usize = 1 << 20;
 /// The longest inbox of a target.
 const INBOX_BYTES_MAX: usize = 128 << 20;
 
@@ -30,17 +30,18 @@ Examples:
   sidelong perf serve --secret-file FILE         serve on one machine; on the other:
   sidelong perf read --to HOST --fabric tcp --secret-file FILE";
 
+/// The arguments of `sidelong perf`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
-pub(crate) struct PerfArgs {
+pub struct PerfArgs {
     #[command(subcommand)]
-    pub(super) command: Option<PerfCommand>,
+    pub(crate) command: Option<PerfCommand>,
     #[command(flatten)]
-    pub(super) measure: MeasureArgs,
+    pub(crate) measure: MeasureArgs,
 }
 
 #[derive(Subcommand)]
-pub(super) enum PerfCommand {
+pub(crate) enum PerfCommand {
     /// Serve as the target of `--to` from another machine, one measurement at a time, until Ctrl-C.
     Serve(ServeArgs),
     /// Measure how a scheme samples a node's load: the time of a sample, the delay until a load step is seen, the cost to
@@ -55,42 +56,42 @@ pub(super) enum PerfCommand {
 }
 
 #[derive(Args)]
-pub(super) struct ServeArgs {
+pub(crate) struct ServeArgs {
     /// Address of the control endpoint. The fabric opens further ports on the same address.
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
-    pub(super) listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     #[command(flatten)]
-    pub(super) secret: SecretArgs,
+    pub(crate) secret: SecretArgs,
     /// CPU to pin the target to: auto (the first), none, or a number.
     #[arg(long, value_name = "CPU", default_value = "auto", value_parser = pin)]
-    pub(super) pin: Pin,
+    pub(crate) pin: Pin,
     #[command(flatten)]
-    pub(super) device: DeviceArgs,
+    pub(crate) device: DeviceArgs,
     /// Exit after the first measurement.
     #[arg(long)]
-    pub(super) once: bool,
+    pub(crate) once: bool,
     /// Exit when standard input ends: the measuring side started this process.
     #[arg(long, hide = true)]
-    pub(super) child: bool,
+    pub(crate) child: bool,
 }
 
 /// The RDMA device, for verbs.
 #[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct DeviceArgs {
+pub(crate) struct DeviceArgs {
     /// RDMA device, as `ibv_devices` lists it [default: the first with an active port].
     #[arg(long, value_name = "NAME")]
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
     /// Port of the device [default: the first active one].
     #[arg(long, value_name = "N")]
-    pub(super) port: Option<u8>,
+    pub(crate) port: Option<u8>,
     /// Index of the port's address [default: the first of RoCE version 2; 0 on InfiniBand].
     #[arg(long, value_name = "N")]
-    pub(super) gid_index: Option<u8>,
+    pub(crate) gid_index: Option<u8>,
 }
 
 impl DeviceArgs {
     /// The same as words of a command line.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(crate) fn words(&self) -> Vec<String> {
         let DeviceArgs { device, port, gid_index } = self;
         let numbers = [("--port", port), ("--gid-index", gid_index)];
         let numbers = numbers.into_iter().filter_map(|(flag, n)| Some((flag, n.as_ref()?.to_string())));
@@ -100,73 +101,73 @@ impl DeviceArgs {
 }
 
 #[derive(Args)]
-pub(super) struct SecretArgs {
+pub(crate) struct SecretArgs {
     /// File of mode 0600 with the secret that both sides share, 16 bytes or more [default: the variable SIDELONG_SECRET].
     #[arg(long, value_name = "FILE")]
-    pub(super) secret_file: Option<PathBuf>,
+    pub(crate) secret_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
-pub(super) struct MeasureArgs {
+pub(crate) struct MeasureArgs {
     /// Operation to measure.
     #[arg(value_parser = named(OPERATIONS, Operation::as_str), default_value = "read")]
-    pub(super) operation: Operation,
+    pub(crate) operation: Operation,
     /// Fabric to measure.
     #[arg(long, value_parser = named(FABRICS, PerfFabric::as_str), default_value = "shm")]
-    pub(super) fabric: PerfFabric,
+    pub(crate) fabric: PerfFabric,
     /// Regions of the target; a batch has one operation on each.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4000))]
-    pub(super) peers: u32,
+    pub(crate) peers: u32,
     /// Bytes of each operation; atomics always have 8.
     #[arg(long, visible_alias = "bytes", value_name = "BYTES", default_value = "64", value_parser = bytes)]
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// Measure all powers of two from 1 B to 1 MB instead of one size.
     #[arg(long, value_enum, value_name = "all", conflicts_with = "size")]
-    pub(super) sizes: Option<Sizes>,
+    pub(crate) sizes: Option<Sizes>,
     /// Have the target answer each write by a write, and count half of the round trip, as ib_write_lat does.
     #[arg(long, conflicts_with_all = ["bandwidth", "sizes"])]
-    pub(super) ping_pong: bool,
+    pub(crate) ping_pong: bool,
     /// Measure bytes per second with a window of operations in flight, instead of latency.
     #[arg(long)]
-    pub(super) bandwidth: bool,
+    pub(crate) bandwidth: bool,
     /// Operations in flight with --bandwidth.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(super) window: u32,
+    pub(crate) window: u32,
     /// How both sides wait, for completions and for messages [default: polling; events over tcp].
     #[arg(long, value_parser = named(COMPLETIONS, Completion::as_str))]
-    pub(super) completion: Option<Completion>,
+    pub(crate) completion: Option<Completion>,
     /// Threads that compute and communicate on the target's CPU during the measurement.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
-    pub(super) background: u32,
+    pub(crate) background: u32,
     /// CPUs to pin to: auto (the target on the first, this side on the last), none, or TARGET,THIS; with --to, THIS.
     #[arg(long, value_name = "CPUS", default_value = "auto", value_parser = pin)]
-    pub(super) pin: Pin,
+    pub(crate) pin: Pin,
     /// Measure exactly N batches and no CPU time (for `valgrind --tool=callgrind`).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub(super) iterations: Option<u64>,
+    pub(crate) iterations: Option<u64>,
     /// Machine where `sidelong perf serve` runs, with an optional port [default: this machine].
     #[arg(long, value_name = "HOST")]
-    pub(super) to: Option<String>,
+    pub(crate) to: Option<String>,
     #[command(flatten)]
-    pub(super) secret: SecretArgs,
+    pub(crate) secret: SecretArgs,
     #[command(flatten)]
-    pub(super) device: DeviceArgs,
+    pub(crate) device: DeviceArgs,
     /// Print JSON instead of a table; a list with --sizes.
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     /// Measure for a shorter time.
     #[arg(long)]
-    pub(super) quick: bool,
+    pub(crate) quick: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(super) enum Sizes {
+pub(crate) enum Sizes {
     All,
 }
 
 /// The CPUs to pin both sides to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pin {
+pub(crate) enum Pin {
     Auto,
     None,
     One(usize),
@@ -208,7 +209,7 @@ const COMPLETIONS: &[(Completion, &str)] =
 
 impl MeasureArgs {
     /// The sizes to measure.
-    pub(super) fn all_sizes(&self) -> Vec<usize> {
+    pub(crate) fn all_sizes(&self) -> Vec<usize> {
         match self.sizes {
             Some(Sizes::All) => (0..=20).map(|power| 1 << power).collect(),
             None if self.operation.is_atomic() => vec![8],
@@ -217,12 +218,12 @@ impl MeasureArgs {
     }
 
     /// The longest of them.
-    pub(super) fn size_max(&self) -> usize {
+    pub(crate) fn size_max(&self) -> usize {
         self.all_sizes().into_iter().max().unwrap_or(8)
     }
 
     /// How completions are waited for.
-    pub(super) fn completion(&self) -> Completion {
+    pub(crate) fn completion(&self) -> Completion {
         self.completion.unwrap_or(match self.fabric {
             PerfFabric::Shm | PerfFabric::Verbs => Completion::Polling,
             PerfFabric::Tcp => Completion::Events,
@@ -230,12 +231,12 @@ impl MeasureArgs {
     }
 
     /// Messages that the target's inbox has room for.
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         2 * self.window.max(16) as usize
     }
 
     /// Rejects combinations that make no sense.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let MeasureArgs { operation, fabric, .. } = self;
         let refuse = |line: String| Err(Failure(line));
         match (self.fabric, self.completion) {
@@ -300,7 +301,7 @@ impl MeasureArgs {
 }
 
 /// `HOST`, `HOST:PORT`, an address with or without port.
-pub(super) fn address(host: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn address(host: &str) -> Result<SocketAddr, Failure> {
     use std::net::ToSocketAddrs as _;
     if let Ok(address) = host.parse() {
         return Ok(address);
@@ -326,7 +327,7 @@ fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "expected 1 to 1M, such as 64, 4K or 1M".to_owned())
 }
 
-pub(super) fn pin(text: &str) -> Result<Pin, String> {
+pub(crate) fn pin(text: &str) -> Result<Pin, String> {
     let cpu = |text: &str| text.parse().map_err(|_| "expected auto, none, or numbers of CPUs".to_owned());
     match text {
         "auto" => Ok(Pin::Auto),

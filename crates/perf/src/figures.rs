@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use sidelong_lab::results::perf::{Bandwidth, Figures, Latency, Speed};
+use crate::results::{Bandwidth, Figures, Latency, Speed};
 
-use crate::failure::{Failure, say};
+use sidelong_app::Failure;
+use sidelong_os::say;
 
 /// Where each side ran, in words.
 fn cpus(figures: &Figures) -> String {
@@ -21,9 +22,9 @@ pub(super) fn print(all: &[Figures], args_json: bool, list: bool) -> Result<(), 
             [one] if !list => serde_json::to_string_pretty(one)?,
             _ => serde_json::to_string_pretty(all)?,
         };
-        return say(text + "\n");
+        return Ok(say(text + "\n")?);
     }
-    say(table(all))
+    Ok(say(table(all))?)
 }
 
 fn table(all: &[Figures]) -> String {

@@ -6,16 +6,17 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::results::PerfFabric;
 use sidelong_fabric::control::{Secret, Session};
 use sidelong_fabric::{Directory as _, Initiator, LinkId, RunDirectory};
-use sidelong_lab::results::perf::PerfFabric;
 use sidelong_layout::RegionKind;
 
-use crate::failure::Failure;
-use crate::perf::args::{DeviceArgs, MeasureArgs, address};
-use crate::perf::ping_pong::Pong;
-use crate::perf::talk::{Answer, Ask, KIND, Measurement, Offered, Used, VERSION};
-use crate::perf::{SECRET, device, run_dir, secret};
+use crate::args::{DeviceArgs, MeasureArgs, address};
+use crate::device;
+use crate::ping_pong::Pong;
+use crate::session::{SECRET, run_dir, secret};
+use crate::talk::{Answer, Ask, KIND, Measurement, Offered, Used, VERSION};
+use sidelong_app::Failure;
 
 /// Time limit of an answer: the target's CPU may be busy with many threads.
 const ANSWER_MAX: Duration = Duration::from_secs(60);

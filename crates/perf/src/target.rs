@@ -8,20 +8,22 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::results::{Completion, Operation, PerfFabric};
 use sidelong_fabric::control::{Answers, Endpoint, Secret};
 use sidelong_fabric::{
     Access, Directory as _, Host, Inbox, InboxSpec, Region, RegionSpec, RunDirectory, shm::ShmHost,
     tcp::TcpHost,
 };
-use sidelong_lab::results::perf::{Completion, Operation, PerfFabric};
 use sidelong_layout::{HEADER_BYTES, Hot, RegionKind};
 
-use crate::failure::{Failure, say};
-use crate::perf::args::{BYTES_MAX, DeviceArgs, ServeArgs};
-use crate::perf::background::Background;
-use crate::perf::ping_pong::Answerer;
-use crate::perf::talk::{Answer, Ask, Echo, KIND, Measurement, Offered, Used, VERSION, region};
-use crate::perf::{cpus, device, run_dir, secret, stop_flag};
+use crate::args::{BYTES_MAX, DeviceArgs, ServeArgs};
+use crate::background::Background;
+use crate::ping_pong::Answerer;
+use crate::session::{run_dir, secret, stop_flag};
+use crate::talk::{Answer, Ask, Echo, KIND, Measurement, Offered, Used, VERSION, region};
+use crate::{cpus, device};
+use sidelong_app::Failure;
+use sidelong_os::say;
 
 /// The interval at which records are rewritten.
 const REWRITE_EVERY: Duration = Duration::from_millis(1);
@@ -69,10 +71,10 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
 
 fn announce(args: &ServeArgs, address: SocketAddr, cpu: Option<usize>) -> Result<(), Failure> {
     if args.child {
-        return say(format!("{address}\n"));
+        return Ok(say(format!("{address}\n"))?);
     }
     let placement = cpu.map_or_else(|| "on any CPU".to_owned(), |cpu| format!("on CPU {cpu}"));
-    say(format!("sidelong perf serves at {address}, {placement}; press Ctrl-C to stop\n"))
+    Ok(say(format!("sidelong perf serves at {address}, {placement}; press Ctrl-C to stop\n"))?)
 }
 
 /// The target's process: where it runs, and where it offers its regions.

@@ -6,9 +6,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::results::{Completion, Operation, PerfFabric};
 use serde::{Deserialize, Serialize};
 use sidelong_fabric::Access;
-use sidelong_lab::results::perf::{Completion, Operation, PerfFabric};
 use sidelong_layout::{HEADER_BYTES, LINE_BYTES};
 
 /// The kind of request at the endpoint.

@@ -6,7 +6,7 @@ use sidelong_app::Parts;
 use sidelong_layout::{Hot, valid};
 use sidelong_load::{Limits, Reading, Scheme, Source, monotonic_ns};
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Longest wait for a sample: a CPU with 64 busy threads may need a good part of a second.
 const WAIT_MAX: Duration = Duration::from_secs(5);

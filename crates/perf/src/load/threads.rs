@@ -12,8 +12,8 @@ use rand_distr::{Distribution as _, Exp1};
 use rand_pcg::Pcg64;
 use rustix::thread::{Pid, gettid};
 
-use crate::failure::Failure;
-use crate::perf::cpus;
+use crate::cpus;
+use sidelong_app::Failure;
 
 /// Interval at which a busy thread checks whether to go on.
 const PIECE: Duration = Duration::from_micros(50);

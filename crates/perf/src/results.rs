@@ -242,38 +242,8 @@ impl Figures {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// Those of a read over `fabric` whose median is `ns`.
-    pub(crate) fn figures(fabric: PerfFabric, ns: f64) -> Figures {
-        Figures {
-            operation: Operation::Read,
-            ping_pong: false,
-            fabric,
-            device: "a device".into(),
-            completion: Completion::Polling,
-            peers: 1,
-            bytes: 1,
-            bytes_moved: 8,
-            background: 0,
-            target_cpu: Some(0),
-            initiator_cpu: Some(1),
-            speed: Speed::Latency(Latency {
-                p50_ns: ns,
-                p99_ns: 2.0 * ns,
-                p999_ns: 2.0 * ns,
-                max_ns: 3.0 * ns,
-                mean_ns: ns,
-                batches_per_run: 1,
-                runs: 1000,
-            }),
-            operations: 1000,
-            initiator_cpu_ns: Some(10.0),
-            target_cpu_ns: Some(1.0),
-            inbox_full: 0,
-        }
-    }
 
     #[test]
     fn quantiles_are_of_what_was_seen() {
@@ -292,7 +262,24 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_written_is_read_and_a_renamed_field_is_an_error() {
-        let mut figures = figures(PerfFabric::Shm, 20.0);
+        let mut figures = Figures {
+            operation: Operation::Read,
+            ping_pong: false,
+            fabric: PerfFabric::Shm,
+            device: "a device".into(),
+            completion: Completion::Polling,
+            peers: 1,
+            bytes: 1,
+            bytes_moved: 8,
+            background: 0,
+            target_cpu: Some(0),
+            initiator_cpu: Some(1),
+            speed: Speed::Latency(Latency::of(vec![20.0], 1)),
+            operations: 1000,
+            initiator_cpu_ns: Some(10.0),
+            target_cpu_ns: Some(1.0),
+            inbox_full: 0,
+        };
         let written = serde_json::to_string(&figures).unwrap();
         assert_eq!(serde_json::from_str::<Figures>(&written).unwrap(), figures);
         for name in ["operation", "p50_ns", "p999_ns", "operations", "inbox_full"] {
