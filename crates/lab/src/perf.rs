@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
-use crate::process::{Ended, Process, last_line, quoted};
+use crate::process::{Process, quoted};
 use crate::results::perf::{Figures, Latency, Speed};
 use crate::story::{Story, number};
 use crate::study::Bound;
@@ -265,15 +265,8 @@ pub(crate) fn output(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Du
     command.args(&arguments);
     let mut perf = Process::start(command, &output, &log)?;
     let limit = time * SLOWER_MAX + OVERHEAD_MAX;
-    match perf.wait(limit, &bench.options.stop)? {
-        Ended::Stopped => Err(Error::Interrupted),
-        Ended::TooLong => Err(Error::TooLong { run: name.to_owned(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
-            Err(Error::Failed { run: name.to_owned(), said, repeat: repeat() })
-        }
-        Ended::Itself(_) => Ok(output),
-    }
+    perf.finish(name, &log, limit, &bench.options.stop, repeat)?;
+    Ok(output)
 }
 
 /// The content of that file.

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::error::{Error, Result, file};
-use crate::process::{Ended, Process, last_line, quoted};
+use crate::error::{Result, file};
+use crate::process::{Process, quoted};
 
 /// Describes the files of a sweep, for a report.
 pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong sim run DIRECTORY/config.toml --out OUT` \
@@ -66,15 +66,7 @@ fn execute(
     };
     let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
     let mut sim = Process::start(command, &output, &log)?;
-    match sim.wait(limit, &bench.options.stop)? {
-        Ended::Stopped => return Err(Error::Interrupted),
-        Ended::TooLong => return Err(Error::TooLong { run: name.to_owned(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
-            return Err(Error::Failed { run: name.to_owned(), said, repeat: repeat() });
-        }
-        Ended::Itself(_) => (),
-    }
+    sim.finish(name, &log, limit, &bench.options.stop, repeat)?;
     bench.end();
     Ok(output)
 }
