@@ -149,7 +149,7 @@ static EXPERIMENTS: [Experiment; 60] = [
     scale::S2,
     rams::L1,
     perftest::PERFTEST,
-    study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
+    speed::SIM_SPEED,
     study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
     day::DA,
     sessions::QA,
