@@ -161,7 +161,7 @@ static EXPERIMENTS: [Experiment; 60] = [
         "goodput by load on gunicorns whose workers the file does not give",
         overload::on_gunicorn,
     ),
-    study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
+    fronts::F1,
     cache::K1,
     cache::K2,
     cache::K3,
