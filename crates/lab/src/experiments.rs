@@ -150,7 +150,7 @@ static EXPERIMENTS: [Experiment; 60] = [
     rams::L1,
     perftest::PERFTEST,
     speed::SIM_SPEED,
-    study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
+    overhead::EDGE_OVERHEAD,
     day::DA,
     sessions::QA,
     latency::MOVE_LATENCY,
