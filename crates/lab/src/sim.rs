@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::error::{Result, file};
-use crate::process::{Process, quoted};
 
 /// Describes the files of a sweep, for a report.
 pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong sim run DIRECTORY/config.toml --out OUT` \
@@ -55,18 +54,10 @@ fn execute(
     bench.begin(name);
     let path = bench.path(&format!("configs/{name}.toml"));
     file(&path, fs::write(&path, config))?;
-    let program = &bench.options.program;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&bench.options.program);
     command.args(["sim", what]).arg(&path).args(to);
     sets.iter().for_each(|set| _ = command.args(["--set", set]));
-    let repeat = || {
-        let sets: Vec<_> = sets.iter().map(|set| format!("--set {set}")).collect();
-        let to = if what == "run" { " --out DIR" } else { "" };
-        format!("{} sim {what} {}{to} {}", quoted(program), quoted(&path), sets.join(" "))
-    };
-    let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
-    let mut sim = Process::start(command, &output, &log)?;
-    sim.finish(name, &log, limit, &bench.options.stop, repeat)?;
+    let output = bench.output(command, name, "txt", limit)?;
     bench.end();
     Ok(output)
 }

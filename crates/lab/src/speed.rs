@@ -20,7 +20,8 @@ use crate::design::Design;
 use crate::error::{Error, Result, file};
 use crate::experiment::{Experiment, OWN};
 use crate::measure::{Dimension, Measure, Word};
-use crate::process::{Process, last_line, quoted};
+use crate::peers;
+use crate::process::last_line;
 use crate::samples::Samples;
 
 const NEXOSIM: &str = include_str!("speed/nexosim.rs");
@@ -143,11 +144,7 @@ struct Turn {
 }
 
 fn turn(bench: &Bench<'_>, name: &str, command: Command) -> Result<Turn> {
-    let (output, log) = (bench.path(&format!("runs/{name}.json")), bench.path(&format!("runs/{name}.log")));
-    let words = [command.get_program()].into_iter().chain(command.get_args());
-    let repeat = words.map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ");
-    let mut process = Process::start(command, &output, &log)?;
-    process.finish(name, &log, TURN_MAX, &bench.options.stop, || repeat)?;
+    let output = bench.output(command, name, "json", TURN_MAX)?;
     let line = last_line(&output).unwrap_or_default();
     let turn: Option<Turn> = serde_json::from_str(&line).ok();
     turn.filter(|turn| turn.cpu_s > 0.0 && turn.wall_s > 0.0 && turn.events > 0.0)
@@ -178,7 +175,7 @@ impl Peers {
         let target = directory.join("nexosim/target");
         cargo.args(["build", "--release", "--quiet", "--manifest-path"]);
         cargo.arg(directory.join("nexosim/Cargo.toml")).arg("--target-dir").arg(&target);
-        let without_nexosim = build(bench, "nexosim", cargo)?;
+        let without_nexosim = peers::why_not(bench, cargo, BUILD_MAX)?;
 
         let venv = directory.join("python");
         let python = venv.join("bin/python");
@@ -186,9 +183,9 @@ impl Peers {
         make.args(["-m", "venv"]).arg(&venv);
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
-        let without_venv = if python.exists() { None } else { build(bench, "venv", make)? };
-        let without_python = match without_venv {
-            None => build(bench, "pip", install)?,
+        let made = if python.exists() { None } else { peers::why_not(bench, make, BUILD_MAX)? };
+        let without_python = match made {
+            None => peers::why_not(bench, install, BUILD_MAX)?,
             why => why,
         };
         let peers = Peers {
@@ -237,21 +234,6 @@ impl Peers {
             command.arg(bench.path("peers").join(format!("zipf-{}.oracleGeneral", count / part)));
         }
         command
-    }
-}
-
-/// Runs a command that makes a peer. Returns the reason if it fails.
-fn build(bench: &Bench<'_>, name: &str, command: Command) -> Result<Option<String>> {
-    let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
-    let mut process = match Process::start(command, &output, &log) {
-        Err(Error::Start { program, source }) => return Ok(Some(format!("{}: {source}", program.display()))),
-        started => started?,
-    };
-    match process.finish(name, &log, BUILD_MAX, &bench.options.stop, String::new) {
-        Ok(()) => Ok(None),
-        Err(Error::Failed { said, .. }) => Ok(Some(said)),
-        Err(Error::TooLong { .. }) => Ok(Some("it takes too long".to_owned())),
-        Err(error) => Err(error),
     }
 }
 

@@ -69,24 +69,7 @@ pub(crate) const L1: Experiment = Experiment::new(
         dimensions: DIMENSIONS,
         cases: &["4,16,worldcup98-sample,C1,C2,C3,C4/*/*"],
         measures: &MEASURES,
-        charts: &[
-            Chart::bars("C1", "to_baseline", "by", "protocol")
-                .of(C1)
-                .unit(1.0, "response / RPC's, second best trace")
-                .target(|_| Some(0.5), "published"),
-            Chart::bars("C2", "to_baseline", "by", "protocol")
-                .of(C2)
-                .unit(1.0, "response / RPC's, worst size")
-                .target(|_| Some(1.0), "published"),
-            Chart::bars("C3", "to_baseline", "by", "protocol")
-                .of(C3)
-                .unit(1.0, "requests/s / RPC's, mean of sizes")
-                .target(|_| Some(2.0), "published"),
-            Chart::bars("C4", "to_baseline", "by", "protocol")
-                .of(C4)
-                .unit(1.0, "failing reads / lazy's, best size")
-                .target(|_| Some(0.25), "published"),
-        ],
+        charts: CHARTS,
         settings: |quick| {
             let quick = usize::from(quick);
             json!({
@@ -104,10 +87,26 @@ pub(crate) const L1: Experiment = Experiment::new(
         ..Design::DEFAULT
     },
 );
+const CHARTS: &[Chart] = &[
+    chart("C1", C1, "response / RPC's, second best trace", |_| Some(0.5)),
+    chart("C2", C2, "response / RPC's, worst size", |_| Some(1.0)),
+    chart("C3", C3, "requests/s / RPC's, mean of sizes", |_| Some(2.0)),
+    chart("C4", C4, "failing reads / lazy's, best size", |_| Some(0.25)),
+];
 const C1: &str = "C1/lazy,aggressive,sender,receiver,accumulated,ledger/*";
 const C2: &str = "C2/lazy,aggressive,sender,receiver,accumulated,ledger/*";
 const C3: &str = "C3/lazy,aggressive,sender,receiver,accumulated,ledger/*";
 const C4: &str = "C4/lazy,aggressive,sender,receiver,accumulated,ledger/*";
+
+/// What each protocol makes of the baseline's figure.
+const fn chart(
+    title: &'static str,
+    cases: &'static str,
+    of: &'static str,
+    published: fn(&str) -> Option<f64>,
+) -> Chart {
+    Chart::bars(title, "to_baseline", "by", "protocol").of(cases).unit(1.0, of).target(published, "published")
+}
 
 /// A line of `sidelong sim live --json`: a run with today's hardware simulated, and live.
 #[derive(Deserialize)]
