@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
-use crate::process::{Ended, Process, last_line, quoted};
 use crate::results::perf::{Figures, Latency, Speed};
 use crate::story::{Story, number};
 use crate::study::Bound;
@@ -257,23 +256,9 @@ pub(crate) fn run(
 
 /// Runs `perf` with `arguments` and `--json`, planned for `time`. Returns the path of its output.
 pub(crate) fn output(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Duration) -> Result<PathBuf> {
-    let (output, log) = (bench.path(&format!("runs/{name}.json")), bench.path(&format!("runs/{name}.log")));
-    let arguments: Vec<&str> = [&["perf"], arguments, &["--json"]].concat();
-    let program = &bench.options.program;
-    let repeat = || format!("{} {}", quoted(program), arguments.join(" "));
-    let mut command = Command::new(program);
-    command.args(&arguments);
-    let mut perf = Process::start(command, &output, &log)?;
-    let limit = time * SLOWER_MAX + OVERHEAD_MAX;
-    match perf.wait(limit, &bench.options.stop)? {
-        Ended::Stopped => Err(Error::Interrupted),
-        Ended::TooLong => Err(Error::TooLong { run: name.to_owned(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
-            Err(Error::Failed { run: name.to_owned(), said, repeat: repeat() })
-        }
-        Ended::Itself(_) => Ok(output),
-    }
+    let mut command = Command::new(&bench.options.program);
+    command.arg("perf").args(arguments).arg("--json");
+    bench.output(command, name, "json", time * SLOWER_MAX + OVERHEAD_MAX)
 }
 
 /// The content of that file.
