@@ -1,5 +1,8 @@
 //! Panels of a figure as an experiment declares them: a measure, over the words of one dimension, with a line or a bar for each word of
 //! another. Points are medians, and error bars their intervals.
+//!
+//! A time series is a dimension whose words are times, with [`Chart::linear`] and [`Chart::bare`]. A word that is no number, such as that of
+//! the whole run, has no place on an axis of numbers and is left out.
 
 use sidelong_figure::statistics::Median;
 use sidelong_figure::{Axis, Line, Panel, Style};
@@ -26,6 +29,9 @@ pub(crate) struct Chart {
     beside: Option<(&'static str, &'static str)>,
     /// What figures are multiplied by for the vertical axis, and its title then.
     unit: Option<(f64, &'static str)>,
+    /// Where a dashed line goes across, and what it is.
+    limit: Option<(f64, &'static str)>,
+    is_bare: bool,
 }
 
 /// How values lie on an axis.
@@ -49,7 +55,8 @@ impl Chart {
         by: &'static str,
     ) -> Chart {
         let (x_scale, y_scale) = (Scale::Words, Scale::Linear);
-        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside: None, unit: None }
+        let (beside, unit, limit, is_bare) = (None, None, None, false);
+        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside, unit, limit, is_bare }
     }
 
     /// Lines over numbers, which lie by their logarithms to base 2.
@@ -92,6 +99,16 @@ impl Chart {
         Chart { y_scale: Scale::Near, ..self }
     }
 
+    /// The same panel with a dashed line at a value of the vertical axis, such as a target.
+    pub(crate) const fn limit(self, at: f64, meaning: &'static str) -> Chart {
+        Chart { limit: Some((at, meaning)), ..self }
+    }
+
+    /// The same lines without marks, for points that are close together.
+    pub(crate) const fn bare(self) -> Chart {
+        Chart { is_bare: true, ..self }
+    }
+
     fn panel(&self, samples: &Samples) -> Panel {
         let [x, by] = [self.x, self.by].map(|name| place(samples, name));
         let cases = self.shown(samples);
@@ -121,21 +138,25 @@ impl Chart {
         let dashed = |(measure, _)| words(by).into_iter().map(move |of| (of, measure, style(of).ideal()));
         let solid = words(by).into_iter().map(|of| (of, self.measure, style(of)));
         let all = self.beside.into_iter().flat_map(dashed).chain(solid);
-        let lines: Vec<Line> = all.map(|(of, measure, style)| line(of, measure, style)).collect();
-        let ys = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+        let mut lines: Vec<Line> = all.map(|(of, measure, style)| line(of, measure, style)).collect();
         let dimension = &samples.dimensions[x];
         let numbers = || x_words.iter().filter_map(|word| word.parse::<f64>().ok());
         let (least, most) = (numbers().fold(f64::MAX, f64::min), numbers().fold(f64::MIN, f64::max));
         let names = || x_words.iter().map(|word| dimension.label_of(word).to_owned()).collect();
+        let x = match self.x_scale {
+            Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
+            Scale::Linear if least < most => Axis::between(dimension.label, least, most),
+            _ => Axis::categories(dimension.label, names()),
+        };
+        if let Some((at, _)) = self.limit {
+            let across = vec![(x.range.start, y(at)), (x.range.end, y(at))];
+            lines.insert(0, Line::new(Style::TARGET, across));
+        }
+        let ys = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
         let (lowest, highest) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
         let room = 0.1 * (highest - lowest);
         Panel {
             title: self.title.to_owned(),
-            x: match self.x_scale {
-                Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
-                Scale::Linear if least < most => Axis::between(dimension.label, least, most),
-                _ => Axis::categories(dimension.label, names()),
-            },
             y: match self.y_scale {
                 Scale::Log => Axis::powers_of_ten(title, ys()),
                 Scale::Near if lowest < highest => Axis::between(title, lowest - room, highest + room),
@@ -144,6 +165,7 @@ impl Chart {
                 }
                 _ => Axis::from_zero(title, lines.iter().map(Line::most).fold(0.0, f64::max)),
             },
+            x,
             lines,
         }
     }
@@ -163,7 +185,11 @@ impl Chart {
     /// How the line of a word is drawn.
     fn style(&self, dimension: &Dimension, word: &str) -> Style {
         let style = dimension.find(word).map_or(Style::PAPER, |word| word.style);
-        if self.x_scale == Scale::Words { style.bars() } else { style }
+        match self.x_scale {
+            Scale::Words => style.bars(),
+            _ if self.is_bare => style.bare(),
+            _ => style,
+        }
     }
 
     /// The entries of the legend.
@@ -183,18 +209,18 @@ fn place(samples: &Samples, name: &str) -> usize {
     place.unwrap_or_else(|| panic!("no dimension {name} is declared"))
 }
 
-/// Draws the panels side by side.
+/// Draws the panels side by side. The legend has what the first panel with an entry shows of it.
 pub(crate) fn draw(charts: &[Chart], samples: &Samples) -> Drawing {
     let mut legend: Vec<(String, Style)> = Vec::new();
     for entry in charts.iter().flat_map(|chart| chart.legend(samples)) {
-        if !legend.contains(&entry) {
+        if legend.iter().all(|(label, _)| *label != entry.0) {
             legend.push(entry);
         }
     }
     let panels = charts.iter().map(|chart| chart.panel(samples)).collect();
+    let dashed = charts.iter().find_map(|chart| chart.beside.or(chart.limit.map(|(_, what)| ("", what))));
     // Its points are medians already.
-    let dashed = charts.iter().find_map(|chart| chart.beside).map(|(_, meaning)| meaning);
-    Drawing { panels, legend, dashed, is_one_repetition: true }
+    Drawing { panels, legend, dashed: dashed.map(|(_, meaning)| meaning), is_one_repetition: true }
 }
 
 /// Each of some words once, in their order.
@@ -241,5 +267,22 @@ mod tests {
         let line = &drawing.panels[0].lines[0];
         assert_eq!(line.points, [(6.0, 2.0), (2.0, 11f64.log10())]);
         assert_eq!(drawing.panels[0].x.ticks, [2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn a_time_series_has_no_marks_and_its_limit_goes_across() {
+        let mut samples = samples();
+        for (load, p99_us) in [("0.05", 10.0), ("0.15", 30.0)] {
+            samples.put(&format!("ours/{load}"), [("p99_us", p99_us)]);
+        }
+        let chart = Chart::lines("", "p99_us", "load", "system").of("ours/*").linear().bare();
+        let marked = Chart::lines("", "p99_us", "load", "system").of("ours/*").limit(50.0, "target");
+        let drawing = draw(&[chart.limit(50.0, "target"), marked], &samples);
+        let [limit, line] = &drawing.panels[0].lines[..] else { panic!("two lines") };
+        assert_eq!(line.points, [(0.05, 10.0), (0.15, 30.0)], "without the words idle and busy");
+        assert!(line.style == Style::OURS.bare() && limit.style == Style::TARGET);
+        assert_eq!(limit.points, [(0.05, 50.0), (0.15, 50.0)]);
+        assert!(drawing.panels[0].y.range.end > 50.0);
+        assert_eq!((drawing.legend.len(), drawing.dashed), (1, Some("target")));
     }
 }
