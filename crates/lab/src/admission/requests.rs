@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::watch::{self, INTERVAL_S, LATE_MS, LONG_MS, Loop, SETTLED_S};
+use super::watch::{self, INTERVAL_S, LATE_MS, LONG_MS, SETTLED_S};
 use super::{CLIENTS_AT_ONE_LOAD, PERIOD, SYSTEM, System};
 use crate::chart::Chart;
 use crate::check::Check;
@@ -15,23 +15,10 @@ use crate::measure::{Case, Dimension, Measure, Word};
 use crate::samples::Samples;
 use crate::series::Series;
 
-/// The loads of A3 and A4, and the duration of a run in whole bursts, in full and quick.
-const ONE_LOAD: &[(Loop, u32)] = &[(Loop::Closed, CLIENTS_AT_ONE_LOAD), (Loop::Open, CLIENTS_AT_ONE_LOAD)];
+/// The duration of a run of A3 and A4, in whole bursts, in full and quick.
 const TIMES: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(4)];
-/// Those of A5, with as many clients as in A2.
-const LOADS: [&[(Loop, u32)]; 2] = [
-    &[
-        (Loop::Closed, 40),
-        (Loop::Closed, 120),
-        (Loop::Closed, 200),
-        (Loop::Closed, 280),
-        (Loop::Closed, 360),
-        (Loop::Closed, 440),
-        (Loop::Closed, 520),
-        (Loop::Open, CLIENTS_AT_ONE_LOAD),
-    ],
-    &[(Loop::Closed, 280), (Loop::Closed, 520), (Loop::Open, CLIENTS_AT_ONE_LOAD)],
-];
+/// A5's numbers of clients in the closed loop, those of A2 in full, and the duration of a run.
+const CLIENTS: [&[u32]; 2] = [&[40, 120, 200, 280, 360, 440, 520], &[280, 520]];
 const TIMES_BY_CLIENTS: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(3)];
 
 /// Largest share that counts as "almost no such requests".
@@ -89,8 +76,8 @@ pub(crate) const A5: Experiment = Experiment::new(
         ],
         settings: |quick| settings(TIMES_BY_CLIENTS[usize::from(quick)]),
         run: |bench| {
-            let (loads, time) = (bench.either(LOADS), bench.either(TIMES_BY_CLIENTS));
-            watch::run(bench, loads, time)
+            let (clients, time) = (bench.either(CLIENTS), bench.either(TIMES_BY_CLIENTS));
+            watch::run(bench, clients, time)
         },
         conclude: |samples| {
             derive(samples);
@@ -139,7 +126,7 @@ const AT_ONE_LOAD: Design = Design {
     template: include_str!("requests.md"),
     run: |bench| {
         let time = bench.either(TIMES);
-        watch::run(bench, ONE_LOAD, time)
+        watch::run(bench, &[CLIENTS_AT_ONE_LOAD], time)
     },
     ..Design::DEFAULT
 };

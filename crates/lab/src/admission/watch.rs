@@ -38,24 +38,10 @@ pub(super) const CLIENTS_OF_CAPACITY: u32 = 40;
 pub(super) const RUNS_OF_CAPACITY: u32 = 3;
 const TIME_OF_CAPACITY: Duration = Duration::from_secs(1);
 
-/// How requests follow each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Loop {
-    Closed,
-    Open,
-}
-
-impl Loop {
-    const fn word(self) -> &'static str {
-        match self {
-            Loop::Closed => "closed",
-            Loop::Open => "open",
-        }
-    }
-}
-
-/// Runs all systems under `loads` for `time` each, in turns.
-pub(super) fn run(bench: &mut Bench<'_>, loads: &[(Loop, u32)], time: Duration) -> Result<()> {
+/// Runs all systems for `time` each, in turns: in the closed loop with each number of `clients`, and in the open one.
+pub(super) fn run(bench: &mut Bench<'_>, clients: &[u32], time: Duration) -> Result<()> {
+    let closed = clients.iter().map(|clients| ("closed", *clients));
+    let loads: Vec<(&str, u32)> = closed.chain([("open", CLIENTS_AT_ONE_LOAD)]).collect();
     let cpus = shares(bench)?;
     (0..RUNS_OF_CAPACITY).for_each(|_| bench.expect_for(TIME_OF_CAPACITY + START));
     let mut capacity_per_s = 0.0;
@@ -64,24 +50,23 @@ pub(super) fn run(bench: &mut Bench<'_>, loads: &[(Loop, u32)], time: Duration) 
             capacity_per_s = capacity(bench, cpus)?;
             bench.set("capacity_per_s", capacity_per_s.round());
         }
-        for (kind, clients) in loads {
+        for (kind, clients) in &loads {
             bench.in_turn(&System::ALL, |bench, system| {
-                let run = format!("{}-{clients}-{}", kind.word(), system.word());
+                let (word, run_s) = (system.word(), time.as_secs_f64());
                 let place = LoadPoint { demand: SINGLE, clients: *clients };
                 let mut file = cluster_file(&bench.ground, place, system, cpus, time);
-                if *kind == Loop::Open {
+                if *kind == "open" {
                     open(&mut file, capacity_per_s, time);
                 }
-                let about = format!("{} loop, {clients} clients, admission: {}", kind.word(), system.word());
-                let name = bench.name(run);
+                let name = bench.name(format!("{kind}-{clients}-{word}"));
+                let about = format!("{kind} loop, {clients} clients, admission: {word}");
                 bench.begin(&name);
                 let (_, mut requests) = bench.up_by_request(&[], &name, &about, &file, time + START)?;
                 bench.end();
                 requests.sort_by(|a, b| a.due_s.total_cmp(&b.due_s));
-                let case = |t_s: &str| format!("{}/{clients}/{}/{t_s}", kind.word(), system.word());
-                bench.sample(&case("all"), of_run(&requests, time.as_secs_f64()))?;
-                intervals(&requests, time.as_secs_f64()).try_for_each(|(t_s, requests)| {
-                    bench.sample(&case(&format!("{t_s:.2}")), figures(requests))
+                bench.sample(&format!("{kind}/{clients}/{word}/all"), of_run(&requests, run_s))?;
+                intervals(&requests, run_s).try_for_each(|(t_s, requests)| {
+                    bench.sample(&format!("{kind}/{clients}/{word}/{t_s:.2}"), figures(requests))
                 })
             })?;
         }

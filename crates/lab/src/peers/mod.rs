@@ -16,8 +16,6 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line};
@@ -77,8 +75,7 @@ impl Deployment {
 }
 
 /// The kind of a peer and its configuration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     EnvoyAdaptive,
     EnvoyAdmission,
@@ -97,11 +94,6 @@ impl Peer {
             Peer::Haproxy => "haproxy",
             Peer::Httpd => "httpd-sidelong",
         }
-    }
-
-    /// Whether it supports priorities of sites.
-    pub(crate) const fn has_priorities(self) -> bool {
-        matches!(self, Peer::Haproxy | Peer::Httpd)
     }
 
     /// Describes its configuration in a sentence.
@@ -143,19 +135,17 @@ impl Peer {
 }
 
 /// A peer that was found.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    #[serde(skip)]
     pub(crate) program: PathBuf,
     /// The version that it states.
     pub(crate) version: String,
     /// The directory of httpd's modules.
-    #[serde(skip)]
     modules: PathBuf,
 }
 
 /// A peer that this machine does not have, and how to get it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Missing {
     pub(crate) peer: Peer,
     pub(crate) how: String,
