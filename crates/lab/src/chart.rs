@@ -132,7 +132,10 @@ impl Chart {
                 let interval = interval.map(|(from, to)| (y(from), y(to)));
                 Some((at, y(median), interval)).filter(|(_, y, _)| y.is_finite())
             };
-            Line::with_intervals(style, of_series.filter_map(point))
+            // A case that was not declared stands where it first came.
+            let mut points: Vec<_> = of_series.filter_map(point).collect();
+            points.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+            Line::with_intervals(style, points)
         };
         let style = |series: &str| self.style(&samples.dimensions[by], series);
         let dashed = |(measure, _)| words(by).into_iter().map(move |of| (of, measure, style(of).ideal()));
@@ -265,7 +268,7 @@ mod tests {
         }
         let drawing = draw(&[Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log()], &samples);
         let line = &drawing.panels[0].lines[0];
-        assert_eq!(line.points, [(6.0, 2.0), (2.0, 11f64.log10())]);
+        assert_eq!(line.points, [(2.0, 11f64.log10()), (6.0, 2.0)], "from left to right");
         assert_eq!(drawing.panels[0].x.ticks, [2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
