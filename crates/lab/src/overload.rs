@@ -247,14 +247,11 @@ const AFTER_A_STEP: Chart = Chart::lines("(c) a step to 1.4", "mean_ms", "after_
 fn run(bench: &mut Bench<'_>, servers: Servers, systems: &[System], peers: &[Peer]) -> Result<()> {
     let plan = Plan::new(&Extent::of(bench.options.quick));
     let peers::Looked { here, missing } = peers::find(bench, peers)?;
-    let missing: Vec<String> = missing.iter().map(|of| format!("{}: {}", of.peer.word(), of.how)).collect();
     bench.set("missing", missing);
     let stage = Stage::set(bench, servers)?;
     let place = stage.place(bench);
-    let told = |(peer, found): &(Peer, Found)| {
-        format!("{} ({}): {}", peer.word(), found.version, peer.describe(&place))
-    };
-    bench.set("told", here.iter().map(told).collect::<Vec<_>>());
+    let told: Vec<String> = here.iter().map(|(peer, found)| peer.told(found, &place)).collect();
+    bench.set("told", told);
     let mut systems: Vec<(System, Option<Found>)> = systems.iter().map(|system| (*system, None)).collect();
     systems.extend(here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found))));
     bench.rounds(&vec![plan.length; systems.len()], |bench| {

@@ -96,14 +96,15 @@ impl Peer {
         }
     }
 
-    /// Describes its configuration in a sentence.
-    pub(crate) fn describe(self, place: &Deployment) -> String {
-        match self {
+    /// Its version, and its configuration before `place` in a sentence.
+    pub(crate) fn told(self, found: &Found, place: &Deployment) -> String {
+        let configuration = match self {
             Peer::EnvoyAdaptive => envoy::describe_adaptive(),
             Peer::EnvoyAdmission => envoy::describe_admission(place),
             Peer::Haproxy => haproxy::describe(place),
             Peer::Httpd => httpd::describe(),
-        }
+        };
+        format!("{} ({}): {configuration}", self.word(), found.version)
     }
 
     /// The command that runs it before `place`, with its configuration in a file named after `name`.
@@ -144,17 +145,11 @@ pub(crate) struct Found {
     modules: PathBuf,
 }
 
-/// A peer that this machine does not have, and how to get it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Missing {
-    pub(crate) peer: Peer,
-    pub(crate) how: String,
-}
-
 /// The outcome of a search for peers.
 pub(crate) struct Looked {
     pub(crate) here: Vec<(Peer, Found)>,
-    pub(crate) missing: Vec<Missing>,
+    /// Those that this machine does not have, and how to get each.
+    pub(crate) missing: Vec<String>,
 }
 
 /// Finds the peers on this machine. Fetches Envoy if it is missing.
@@ -169,7 +164,7 @@ pub(crate) fn find(bench: &Bench<'_>, peers: &[Peer]) -> Result<Looked> {
         };
         match found {
             Ok(found) => here.push((peer, found)),
-            Err(how) => missing.push(Missing { peer, how }),
+            Err(how) => missing.push(format!("{}: {how}", peer.word())),
         }
     }
     Ok(Looked { here, missing })
@@ -191,7 +186,9 @@ impl Search<'_> {
             command.arg(asked);
             if let Ok(said) = self.said(command, ASK_MAX)? {
                 let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-                return Ok(Some((program.clone(), first.trim().to_owned())));
+                // Envoy begins with its own path.
+                let version = first.trim().trim_start_matches(&*program.to_string_lossy()).trim_start();
+                return Ok(Some((program.clone(), version.to_owned())));
             }
         }
         Ok(None)
