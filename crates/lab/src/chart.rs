@@ -1,5 +1,8 @@
 //! Panels of a figure as an experiment declares them: a measure, over the words of one dimension, with a line or a bar for each word of
 //! another. Points are medians, and error bars their intervals.
+//!
+//! A time series is a dimension whose words are times, with [`Chart::linear`] and [`Chart::bare`]. A word that is no number, such as that of
+//! the whole run, has no place on an axis of numbers and is left out.
 
 use sidelong_figure::statistics::Median;
 use sidelong_figure::{Axis, Line, Panel, Style};
@@ -26,12 +29,28 @@ pub(crate) struct Chart {
     beside: Option<(&'static str, &'static str)>,
     /// What figures are multiplied by for the vertical axis, and its title then.
     unit: Option<(f64, &'static str)>,
-    /// The target of a case, which is drawn as a dash, and what it is.
+    /// What cases are to reach, which is drawn dashed, and what it is.
     target: Option<(Target, &'static str)>,
+    is_bare: bool,
 }
 
-/// What a case is to reach, if it has a target.
-type Target = fn(&str) -> Option<f64>;
+/// What a case is to reach.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// Its own, if it has one.
+    Own(fn(&str) -> Option<f64>),
+    /// The same as all others.
+    Common(f64),
+}
+
+impl Target {
+    fn of(self, case: &str) -> Option<f64> {
+        match self {
+            Target::Own(of) => of(case),
+            Target::Common(at) => Some(at),
+        }
+    }
+}
 
 /// How values lie on an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +73,8 @@ impl Chart {
         by: &'static str,
     ) -> Chart {
         let (x_scale, y_scale) = (Scale::Words, Scale::Linear);
-        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside: None, unit: None, target: None }
+        let (beside, unit, target, is_bare) = (None, None, None, false);
+        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside, unit, target, is_bare }
     }
 
     /// Lines over numbers, which lie by their logarithms to base 2.
@@ -83,8 +103,8 @@ impl Chart {
     }
 
     /// The same panel with the targets of its cases.
-    pub(crate) const fn target(self, of: Target, meaning: &'static str) -> Chart {
-        Chart { target: Some((of, meaning)), ..self }
+    pub(crate) const fn target(self, of: fn(&str) -> Option<f64>, meaning: &'static str) -> Chart {
+        Chart { target: Some((Target::Own(of), meaning)), ..self }
     }
 
     /// The same panel with powers of ten on the vertical axis.
@@ -100,6 +120,16 @@ impl Chart {
     /// The same panel with a vertical axis that does not begin at 0, for ratios close to 1.
     pub(crate) const fn near(self) -> Chart {
         Chart { y_scale: Scale::Near, ..self }
+    }
+
+    /// The same panel with one target of all cases.
+    pub(crate) const fn limit(self, at: f64, meaning: &'static str) -> Chart {
+        Chart { target: Some((Target::Common(at), meaning)), ..self }
+    }
+
+    /// The same lines without marks, for points that are close together.
+    pub(crate) const fn bare(self) -> Chart {
+        Chart { is_bare: true, ..self }
     }
 
     fn panel(&self, samples: &Samples) -> Panel {
@@ -125,14 +155,17 @@ impl Chart {
                 let interval = interval.map(|(from, to)| (y(from), y(to)));
                 Some((at, y(median), interval)).filter(|(_, y, _)| y.is_finite())
             };
-            Line::with_intervals(style, of_series.filter_map(point))
+            // A case that was not declared stands where it first came.
+            let mut points: Vec<_> = of_series.filter_map(point).collect();
+            points.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+            Line::with_intervals(style, points)
         };
         let style = |series: &str| self.style(&samples.dimensions[by], series);
         let dashed = |(measure, _)| words(by).into_iter().map(move |of| (of, measure, style(of).ideal()));
         let solid = words(by).into_iter().map(|of| (of, self.measure, style(of)));
         let all = self.beside.into_iter().flat_map(dashed).chain(solid);
         let mut lines: Vec<Line> = all.map(|(of, measure, style)| line(of, measure, style)).collect();
-        let target = |case: &&str| Some((position(case.split('/').nth(x)?)?, y(self.target?.0(case)?)));
+        let target = |case: &&str| Some((position(case.split('/').nth(x)?)?, y(self.target?.0.of(case)?)));
         let mut targets: Vec<(f64, f64)> = cases.iter().filter_map(target).collect();
         targets.sort_by(|a, b| a.0.total_cmp(&b.0));
         targets.dedup();
@@ -140,22 +173,22 @@ impl Chart {
         match self.x_scale {
             Scale::Words => lines.extend(targets.into_iter().map(dash)),
             _ if targets.is_empty() => (),
-            _ => lines.push(Line::new(Style::TARGET, targets)),
+            _ => lines.insert(0, Line::new(Style::TARGET, targets)),
         }
         let ys = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
         let dimension = &samples.dimensions[x];
         let numbers = || x_words.iter().filter_map(|word| word.parse::<f64>().ok());
         let (least, most) = (numbers().fold(f64::MAX, f64::min), numbers().fold(f64::MIN, f64::max));
         let names = || x_words.iter().map(|word| dimension.short_of(word).to_owned()).collect();
+        let x = match self.x_scale {
+            Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
+            Scale::Linear if least < most => Axis::between(dimension.label, least, most),
+            _ => Axis::categories(dimension.label, names()),
+        };
         let (lowest, highest) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
         let room = 0.1 * (highest - lowest);
         Panel {
             title: self.title.to_owned(),
-            x: match self.x_scale {
-                Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
-                Scale::Linear if least < most => Axis::between(dimension.label, least, most),
-                _ => Axis::categories(dimension.label, names()),
-            },
             y: match self.y_scale {
                 Scale::Log => Axis::powers_of_ten(title, ys()),
                 Scale::Near if lowest < highest => Axis::between(title, lowest - room, highest + room),
@@ -164,6 +197,7 @@ impl Chart {
                 }
                 _ => Axis::from_zero(title, lines.iter().map(Line::most).fold(0.0, f64::max)),
             },
+            x,
             lines,
         }
     }
@@ -183,7 +217,11 @@ impl Chart {
     /// How the line of a word is drawn.
     fn style(&self, dimension: &Dimension, word: &str) -> Style {
         let style = dimension.find(word).map_or(Style::PAPER, |word| word.style);
-        if self.x_scale == Scale::Words { style.bars() } else { style }
+        match self.x_scale {
+            Scale::Words => style.bars(),
+            _ if self.is_bare => style.bare(),
+            _ => style,
+        }
     }
 
     /// The entries of the legend.
@@ -203,11 +241,11 @@ fn place(samples: &Samples, name: &str) -> usize {
     place.unwrap_or_else(|| panic!("no dimension {name} is declared"))
 }
 
-/// Draws the panels side by side.
+/// Draws the panels side by side. The legend has what the first panel with an entry shows of it.
 pub(crate) fn draw(charts: &[Chart], samples: &Samples) -> Drawing {
     let mut legend: Vec<(String, Style)> = Vec::new();
     for entry in charts.iter().flat_map(|chart| chart.legend(samples)) {
-        if !legend.contains(&entry) {
+        if legend.iter().all(|(label, _)| *label != entry.0) {
             legend.push(entry);
         }
     }
@@ -278,7 +316,24 @@ mod tests {
         }
         let drawing = draw(&[Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log()], &samples);
         let line = &drawing.panels[0].lines[0];
-        assert_eq!(line.points, [(6.0, 2.0), (2.0, 11f64.log10())]);
+        assert_eq!(line.points, [(2.0, 11f64.log10()), (6.0, 2.0)], "from left to right");
         assert_eq!(drawing.panels[0].x.ticks, [2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn a_time_series_has_no_marks_and_its_limit_goes_across() {
+        let mut samples = samples();
+        for (load, p99_us) in [("0.05", 10.0), ("0.15", 30.0)] {
+            samples.put(&format!("ours/{load}"), [("p99_us", p99_us)]);
+        }
+        let chart = Chart::lines("", "p99_us", "load", "system").of("ours/*").linear().bare();
+        let marked = Chart::lines("", "p99_us", "load", "system").of("ours/*").limit(50.0, "target");
+        let drawing = draw(&[chart.limit(50.0, "target"), marked], &samples);
+        let [limit, line] = &drawing.panels[0].lines[..] else { panic!("two lines") };
+        assert_eq!(line.points, [(0.05, 10.0), (0.15, 30.0)], "without the words idle and busy");
+        assert!(line.style == Style::OURS.bare() && limit.style == Style::TARGET);
+        assert_eq!(limit.points, [(0.05, 50.0), (0.15, 50.0)]);
+        assert!(drawing.panels[0].y.range.end > 50.0);
+        assert_eq!((drawing.legend.len(), drawing.dashed), (1, Some("target")));
     }
 }

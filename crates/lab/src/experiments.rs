@@ -5,7 +5,7 @@
 use crate::bench::Bench;
 use crate::check::Conclusion;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, OWN};
+use crate::experiment::Experiment;
 use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
 use crate::setup::Layout::{Four, Three};
 use crate::{
@@ -91,48 +91,13 @@ static EXPERIMENTS: [Experiment; 60] = [
         "read by message size, and from a busy target",
         |bench| busy::run(bench, busy::Of::A1),
     ),
-    study(
-        "A2",
-        "Lai et al. 2008, single file trace",
-        "response time by clients: no, TCP and one-sided admission control",
-        admission::by_clients,
-    ),
-    study(
-        "A3",
-        "Lai et al. 2008, instant performance",
-        "response time over time: no, TCP and one-sided admission control",
-        admission::responses,
-    ),
-    study(
-        "A4",
-        "Lai et al. 2008, instant performance",
-        "rejections over time: no, TCP and one-sided admission control",
-        admission::drops,
-    ),
-    study(
-        "A5",
-        "Lai et al. 2008, QoS analysis",
-        "answers later than promised: no, TCP and one-sided admission control",
-        admission::qos,
-    ),
-    study(
-        "A6",
-        "Lai et al. 2008, WorldCup and Zipf trace",
-        "response time of WorldCup98 and Zipf: no, TCP and one-sided admission control",
-        admission::by_workload,
-    ),
-    study(
-        "A7",
-        OWN,
-        "half to ten times the capacity: no, one-sided, and Sidelong's admission control",
-        overload::alone,
-    ),
-    study(
-        "A8",
-        OWN,
-        "half to ten times the capacity: Sidelong beside Envoy, HAProxy and httpd",
-        overload::beside,
-    ),
+    admission::A2,
+    admission::A3,
+    admission::A4,
+    admission::A5,
+    admission::A6,
+    overload::A7,
+    overload::A8,
     rams::C1,
     rams::C2,
     rams::C3,
@@ -155,12 +120,7 @@ static EXPERIMENTS: [Experiment; 60] = [
     sessions::QA,
     latency::MOVE_LATENCY,
     servers::SERVERS,
-    study(
-        "gunicorn",
-        OWN,
-        "goodput by load on gunicorns whose workers the file does not give",
-        overload::on_gunicorn,
-    ),
+    overload::GUNICORN,
     fronts::F1,
     cache::K1,
     cache::K2,
@@ -187,6 +147,7 @@ pub(crate) fn find(id: &str) -> Result<&'static Experiment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::OWN;
 
     #[test]
     fn each_is_found_by_its_id() {

@@ -8,26 +8,25 @@
 
 mod judge;
 mod plan;
-mod report;
 mod stage;
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-use sidelong_figure::statistics::{mean, median};
-use sidelong_figure::{Axis, Line, Panel, Style};
+use serde_json::json;
+use sidelong_figure::Style;
+use sidelong_figure::statistics::median;
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
-use crate::drawing::Drawing;
+use crate::design::Design;
 use crate::error::Result;
-use crate::peers::{self, Found, Missing, Peer};
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
-use crate::table::Fixed;
-use crate::up::Fate;
-use judge::{Figures, Sample, figures, over};
-use plan::{Extent, HIGH_CLIENTS, LOW_CLIENTS, Part, Plan, STEP_LASTS};
+use crate::experiment::{Experiment, OWN};
+use crate::measure::{Dimension, Measure, Word};
+use crate::peers::{self, Found, Peer};
+use crate::samples::Samples;
+use crate::series::{Series, most};
+use plan::{Extent, Part, Plan};
 use stage::Stage;
 
 const EDGES: u16 = 1;
@@ -58,8 +57,10 @@ const THRESHOLD: f64 = 1.0;
 /// Each client has its turn within this time, which is shorter than all measured intervals.
 const ROTATION: Duration = Duration::from_secs(1);
 
+/// The loads above the capacity.
+const OVERLOADS: &str = "1.1,1.5,2,4,10";
 /// Targets. On gunicorn the loads that are judged, and the goodput.
-const GUNICORN_LOADS: [f64; 2] = [2.0, 10.0];
+const GUNICORN_LOADS: [u32; 2] = [2, 10];
 const GUNICORN_GOODPUT_MIN: f64 = 0.93;
 const GOODPUT_MIN: f64 = 0.95;
 const FAIRNESS_MIN: f64 = 0.95;
@@ -67,8 +68,7 @@ const RECOVERY_MS_MAX: f64 = 20.0;
 const REJECT_MS_MAX: f64 = 2.0;
 
 /// What serves the requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Servers {
     /// The built-in origin.
     Builtin,
@@ -87,8 +87,6 @@ enum System {
 }
 
 impl System {
-    const ALONE: [System; 3] = [System::None, System::Paper, System::Ours];
-
     const fn word(self) -> &'static str {
         match self {
             System::None => "none",
@@ -97,523 +95,312 @@ impl System {
             System::Peer(peer) => peer.word(),
         }
     }
-
-    const fn style(self) -> Style {
-        match self {
-            System::Ours => Style::OURS,
-            System::None | System::Peer(Peer::EnvoyAdaptive) => Style::BASELINE,
-            System::Paper | System::Peer(Peer::Haproxy) => Style::THIRD,
-            System::Peer(Peer::EnvoyAdmission) => Style::FOURTH,
-            System::Peer(Peer::Httpd) => Style::FIFTH,
-        }
-    }
-
-    /// Whether it is configured with priorities.
-    const fn has_priorities(self) -> bool {
-        match self {
-            System::Peer(peer) => peer.has_priorities(),
-            System::None | System::Paper | System::Ours => true,
-        }
-    }
 }
 
-impl Serialize for System {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
+pub(crate) const A7: Experiment = Experiment::new(
+    "A7",
+    OWN,
+    "half to ten times the capacity: no, one-sided, and Sidelong's admission control",
+    Design {
+        cases: &["0.5,0.8,1.1,1.5,2,4,10,step-1.4,burst-10,run/none,one-sided,ours/all"],
+        run: |bench| run(bench, Servers::Builtin, &[System::None, System::Paper, System::Ours], &[]),
+        conclude: |samples| {
+            derive(samples);
+            alone(samples)
+        },
+        ..DESIGN
+    },
+);
+
+pub(crate) const A8: Experiment = Experiment::new(
+    "A8",
+    OWN,
+    "half to ten times the capacity: Sidelong beside Envoy, HAProxy and httpd",
+    Design {
+        cases: &[
+            "0.5,0.8,1.1,1.5,2,4,10,step-1.4,burst-10,run/ours,envoy-adaptive,envoy-admission,haproxy,httpd-sidelong/all",
+        ],
+        run: |bench| run(bench, Servers::Builtin, &[System::Ours], &Peer::ALL),
+        conclude: |samples| {
+            derive(samples);
+            Peer::ALL.iter().flat_map(|peer| beside_a_peer(samples, *peer)).collect()
+        },
+        ..DESIGN
+    },
+);
+
+pub(crate) const GUNICORN: Experiment = Experiment::new(
+    "gunicorn",
+    OWN,
+    "goodput by load on gunicorns whose workers the file does not give",
+    Design {
+        cases: &["0.5,0.8,1.1,1.5,2,4,10,step-1.4,burst-10,run/ours/all"],
+        charts: &[in_time(GUNICORN_GOODPUT_MIN), ADMITTED, AFTER_A_STEP],
+        run: |bench| run(bench, Servers::Gunicorn, &[System::Ours], &[]),
+        conclude: |samples| {
+            derive(samples);
+            let check = |load| {
+                let what = format!("workers not given: goodput, of the capacity, at {load} times the load");
+                let goodput = &samples[format!("{load}/ours/all")]["goodput"];
+                Check::at_least(what, GUNICORN_GOODPUT_MIN, goodput)
+            };
+            GUNICORN_LOADS.map(check).into()
+        },
+        ..DESIGN
+    },
+);
+
+const DESIGN: Design = Design {
+    repeat: [3, 1],
+    dimensions: &[
+        // Of steps, of bursts, or of all of a run.
+        Dimension::new("offered_load", "load, of the capacity", &[]),
+        Dimension::new(
+            "system",
+            "system",
+            &[
+                Word::new("none", "none", Style::BASELINE),
+                Word::new("one-sided", "one-sided", Style::THIRD),
+                Word::new("ours", "ours", Style::OURS),
+                Word::new("envoy-adaptive", "envoy-adaptive", Style::BASELINE),
+                Word::new("envoy-admission", "envoy-admission", Style::FOURTH),
+                Word::new("haproxy", "haproxy", Style::THIRD),
+                Word::new("httpd-sidelong", "httpd-sidelong", Style::FIFTH),
+            ],
+        ),
+        // All steps, laid one over another, have a curve. All else is of the whole part.
+        Dimension::new("after_ms", "ms since the step", &[]),
+    ],
+    measures: &[
+        // Requests of the end of a part are served after it, and steps and bursts can use what was idle before.
+        Measure::new("goodput", "goodput", [4, 3])
+            .possible(|case| 0.0..=if case.is("step-1.4,burst-10/*/*") { 1.5 } else { 1.05 }),
+        Measure::new("p99_ms", "p99, ms", [2, 1]),
+        Measure::new("reject_ms", "rejected: knows after, p99, ms", [3, 2]),
+        Measure::new("recovery_ms", "settled after, ms", [0, 0]),
+        Measure::new("fairness", "Jain", [4, 3]).possible(|_| 0.0..=1.0 + 1e-9),
+        Measure::new("high_answered", "high: answered", [4, 4]).possible(|_| 0.0..=1.0),
+        Measure::new("high_p99_ms", "high: p99, ms", [2, 1]),
+        Measure::new("requests", "requests", [0, 0]),
+        Measure::new("rejected", "rejections", [0, 0]).possible(|case| 0.0..=case.most("requests")),
+        Measure::new("failed", "failures", [0, 0]).possible(|case| 0.0..=case.most("requests")),
+        Measure::derived("rejected_part", "rejected", 3),
+        Measure::derived("failed_part", "failed", 3),
+        Measure::new("mean_ms", "mean response, ms", [2, 1]),
+        // Of a run.
+        Measure::new("machine_busy", "CPUs in use, of all", [3, 2]).possible(|_| 0.0..=1.0),
+        Measure::new("front_cpu_s", "its own CPU time, s", [2, 1]),
+        Measure::new("dropped", "not sent for want of room", [0, 0]),
+    ],
+    charts: &[in_time(GOODPUT_MIN), ADMITTED, AFTER_A_STEP],
+    settings: |quick| {
+        let extent = Extent::of(quick);
+        json!({
+            "run_s": Plan::new(&extent).length.as_secs_f64().round(),
+            "steady_s": extent.steady.as_secs(),
+            "steps": extent.steps,
+            "bursts": extent.bursts,
+            "step_from": plan::STEP[0],
+            "step_to": plan::STEP[1],
+            "step_ms": plan::STEP_LASTS.as_millis(),
+            "burst_from": plan::BURST[0],
+            "burst_to": plan::BURST[1],
+            "burst_ms": plan::BURST_LASTS.as_millis(),
+            "burst_every_ms": plan::BURST_EVERY.as_millis(),
+            "high_clients": plan::HIGH_CLIENTS,
+            "low_clients": plan::LOW_CLIENTS,
+            "nodes": NODES,
+            "workers": WORKERS,
+            "service_ms": SERVICE.as_millis(),
+            "capacity_per_s": CAPACITY_PER_S,
+            "high_per_s": HIGH_PER_S,
+            "target_ms": TARGET_MS,
+            "rotation_s": ROTATION.as_secs(),
+            "threshold": THRESHOLD,
+            // What the others were told, and those that are not here.
+            "told": [],
+            "missing": [],
+        })
+    },
+    template: include_str!("overload.md"),
+    ..Design::DEFAULT
+};
+
+const fn in_time(target: f64) -> Chart {
+    Chart::lines("(a) in time", "goodput", "offered_load", "system")
+        .of("*/*/all")
+        .unit(1.0, "goodput, of what could be")
+        .limit(target, "target")
 }
 
-/// One system at one load.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Row {
-    offered_load: String,
-    system: System,
-    figures: Figures,
-    /// For a step: its curve for the figure.
-    #[serde(skip)]
-    curve: Curve,
-}
+const ADMITTED: Chart = Chart::lines("(b) admitted requests", "p99_ms", "offered_load", "system")
+    .of("*/*/all")
+    .log()
+    .limit(TARGET_MS, "target");
+const AFTER_A_STEP: Chart = Chart::lines("(c) a step to 1.4", "mean_ms", "after_ms", "system")
+    .of("step-1.4/*/*")
+    .linear()
+    .bare()
+    .log()
+    .limit(TARGET_MS, "target");
 
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-struct TableLine {
-    offered_load: String,
-    system: System,
-    goodput: Option<Fixed<4>>,
-    p99_ms: Option<Fixed<2>>,
-    reject_ms: Option<Fixed<3>>,
-    recovery_ms: Option<Fixed<0>>,
-    fairness: Option<Fixed<4>>,
-}
-
-/// Settings that all runs share, and the load of the machine.
-#[derive(Serialize)]
-struct Overload {
-    servers: Servers,
-    peers: Vec<(&'static str, String, String)>,
-    missing: Vec<Missing>,
-    run_s: f64,
-    /// What each system used in all its runs.
-    machine: Vec<Machinery>,
-    #[serde(skip)]
-    extent: Extent,
-    #[serde(skip)]
-    plan: Plan,
-    #[serde(skip)]
-    systems: Vec<(System, Option<Found>)>,
-    #[serde(skip)]
-    wanted: &'static [Peer],
-    #[serde(skip)]
-    stage: Stage,
-}
-
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Machinery {
-    system: System,
-    runs: u32,
-    /// The share of all CPUs in use, by any process, added up over the runs.
-    busy: f64,
-    /// CPU time of the system itself.
-    front_cpu_s: f64,
-    /// Requests that the generator could not send, because too many were in flight.
-    dropped: u64,
-}
-
-/// The curve of a step: times in ms since it, and the response times of requests that were due then, in ms.
-type Curve = Vec<(f64, f64)>;
-
-pub(crate) fn alone(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    run(bench, Servers::Builtin, &System::ALONE, &[])
-}
-
-pub(crate) fn on_gunicorn(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    run(bench, Servers::Gunicorn, &[System::Ours], &[])
-}
-
-pub(crate) fn beside(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    run(bench, Servers::Builtin, &[System::Ours], &Peer::ALL)
-}
-
-fn run(
-    bench: &mut Bench<'_>,
-    servers: Servers,
-    systems: &[System],
-    wanted: &'static [Peer],
-) -> Result<Conclusion> {
-    let extent = if bench.options.quick { Extent::QUICK } else { Extent::FULL };
-    let plan = Plan::new(&extent);
-    let peers::Looked { here, missing } = peers::find(bench, wanted)?;
-    let mut systems: Vec<(System, Option<Found>)> = systems.iter().map(|system| (*system, None)).collect();
-    systems.extend(here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found))));
+fn run(bench: &mut Bench<'_>, servers: Servers, systems: &[System], peers: &[Peer]) -> Result<()> {
+    let plan = Plan::new(&Extent::of(bench.options.quick));
+    let peers::Looked { here, missing } = peers::find(bench, peers)?;
+    bench.set("missing", missing);
     let stage = Stage::set(bench, servers)?;
     let place = stage.place(bench);
-    let told = |(system, found): &(System, Option<Found>)| match (system, found) {
-        (System::Peer(peer), Some(found)) => {
-            Some((peer.word(), found.version.clone(), peer.describe(&place)))
-        }
-        _ => None,
-    };
-    let idle = |(system, _): &(System, _)| Machinery {
-        system: *system,
-        runs: 0,
-        busy: 0.0,
-        front_cpu_s: 0.0,
-        dropped: 0,
-    };
-    let study = Overload {
-        servers,
-        peers: systems.iter().filter_map(told).collect(),
-        missing,
-        run_s: plan.length.as_secs_f64(),
-        machine: systems.iter().map(idle).collect(),
-        extent,
-        plan,
-        systems,
-        wanted,
-        stage,
-    };
-    study::run(bench, study)
-}
-
-impl Study for Overload {
-    type Row = Row;
-    type Line = TableLine;
-
-    const REPEAT: [u32; 2] = [3, 1];
-
-    fn plan(&self) -> Vec<Duration> {
-        vec![self.plan.length; self.systems.len()]
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Overload>) -> Result<()> {
-        let round = bench.repetition as usize;
-        for turn in 0..self.systems.len() {
-            // Each system begins a round in its turn.
-            let at = (turn + round - 1) % self.systems.len();
-            let (system, found) = &self.systems[at];
-            let name = format!("{}-{round}", system.word());
+    let told: Vec<String> = here.iter().map(|(peer, found)| peer.told(found, &place)).collect();
+    bench.set("told", told);
+    let mut systems: Vec<(System, Option<Found>)> = systems.iter().map(|system| (*system, None)).collect();
+    systems.extend(here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found))));
+    bench.rounds(&vec![plan.length; systems.len()], |bench| {
+        bench.in_turn(&systems, |bench, (system, found)| {
+            let word = system.word();
+            let name = bench.name(word);
             bench.begin(&name);
-            let ran = self.stage.run(bench, *system, found.as_ref(), &name, &self.plan)?;
+            let ran = stage.run(bench, system, found.as_ref(), &name, &plan)?;
             bench.end();
-            let low = HIGH_CLIENTS..HIGH_CLIENTS + LOW_CLIENTS;
-            let all = figures(&self.plan, &ran.samples, &low);
-            for ((part, _), figures) in self.plan.parts.iter().zip(all) {
-                let step = *part == Part::Steps;
-                let curve = if step { curve(&after_a_step(&self.plan, &ran.samples)) } else { Curve::new() };
-                rows.push(self, Row { offered_load: part.label(), system: *system, figures, curve })?;
+            for (part, range) in &plan.parts {
+                let figures = judge::figures(&plan, *part, range, &ran.samples);
+                bench.sample(&format!("{}/{word}/all", part.label()), figures)?;
             }
-            let machine = &mut self.machine[at];
-            machine.runs += 1;
-            machine.busy += ran.machine_busy;
-            machine.front_cpu_s += ran.front_cpu_s;
-            machine.dropped += ran.dropped;
-        }
-        Ok(())
-    }
-
-    fn lines(&self, row: &Row) -> Vec<TableLine> {
-        vec![table_line(row)]
-    }
-
-    fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let Figures { goodput, fairness, high_answered, .. } = row.figures;
-        let of = |what: &str| format!("{}, load {}: {what}", row.system.word(), row.offered_load);
-        // Requests of the end of a part are served after it, and steps and bursts can use what was idle before.
-        let part =
-            self.plan.parts.iter().map(|(part, _)| *part).find(|part| part.label() == row.offered_load);
-        let most = if matches!(part, Some(Part::Steady(_))) { 1.05 } else { 1.5 };
-        let goodput = goodput.map(|goodput| Bound::new(of("goodput"), goodput, 0.0..=most));
-        let fairness = fairness.map(|fairness| Bound::new(of("Jain's index"), fairness, 0.0..=1.0 + 1e-9));
-        let answered =
-            high_answered.map(|answered| Bound::share(of("answered, of the higher priority"), answered));
-        [goodput, fairness, answered].into_iter().flatten().collect()
-    }
-
-    fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        match (self.wanted, self.servers) {
-            ([], Servers::Builtin) => checks(&self.plan, rows),
-            ([], Servers::Gunicorn) => on_gunicorn_checks(rows).into(),
-            (peers, _) => peers.iter().flat_map(|peer| beside_a_peer(&self.plan, rows, *peer)).collect(),
-        }
-    }
-
-    fn draw(&self, rows: &[Row]) -> Drawing {
-        let systems: Vec<System> = self.systems.iter().map(|(system, _)| *system).collect();
-        draw(&self.plan, rows, &systems)
-    }
-
-    fn tell(&self, rows: &[Row], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
-}
-
-fn table_line(row: &Row) -> TableLine {
-    let Figures { goodput, p99_ms, reject_ms, recovery_ms, fairness, .. } = row.figures;
-    TableLine {
-        offered_load: row.offered_load.clone(),
-        system: row.system,
-        goodput: goodput.map(Fixed),
-        p99_ms: p99_ms.map(Fixed),
-        reject_ms: reject_ms.map(Fixed),
-        recovery_ms: recovery_ms.map(Fixed),
-        fairness: fairness.map(Fixed),
-    }
-}
-
-/// The requests that were due after a step, by the time since it.
-fn after_a_step(plan: &Plan, samples: &[Sample]) -> Vec<Sample> {
-    let length_s = STEP_LASTS.as_secs_f64();
-    let of_one = |step: &f64| {
-        let shifted = |sample: Sample| Sample { due_s: sample.due_s - step, ..sample };
-        over(samples, &[*step], -CURVE_BEFORE_S..length_s).into_iter().map(shifted).collect::<Vec<_>>()
-    };
-    plan.steps_s.iter().flat_map(of_one).collect()
-}
-
-/// The curves begin this long before a step, and have a point every [`CURVE_POINT_S`] seconds.
-const CURVE_BEFORE_S: f64 = 0.1;
-const CURVE_POINT_S: f64 = 0.02;
-
-fn curve(samples: &[Sample]) -> Curve {
-    let points = ((CURVE_BEFORE_S + STEP_LASTS.as_secs_f64()) / CURVE_POINT_S).round() as usize;
-    (0..points)
-        .filter_map(|point| {
-            let from = point as f64 * CURVE_POINT_S - CURVE_BEFORE_S;
-            let within = from..from + CURVE_POINT_S;
-            let answered = samples.iter().filter(|sample| within.contains(&sample.due_s));
-            let ms: Vec<_> =
-                answered.filter(|sample| sample.fate == Fate::Answered).map(|sample| sample.ms).collect();
-            Some(((from + CURVE_POINT_S / 2.0) * 1e3, mean(&ms)?))
+            for (ms, mean_ms) in judge::after_a_step(&plan, &ran.samples) {
+                let case = format!("{}/{word}/{ms:.0}", Part::Steps.label());
+                bench.sample(&case, [("mean_ms", mean_ms)])?;
+            }
+            let machine = [
+                ("machine_busy", ran.machine_busy),
+                ("front_cpu_s", ran.front_cpu_s),
+                ("dropped", ran.dropped as f64),
+            ];
+            bench.sample(&format!("run/{word}/all"), machine)
         })
-        .collect()
-}
-
-fn row(rows: &[Row], part: Part, system: System) -> Option<&Row> {
-    rows.iter().find(|row| row.system == system && row.offered_load == part.label())
-}
-
-/// The rows of `system` at each load above the capacity.
-fn overloads<'a>(plan: &'a Plan, rows: &'a [Row], system: System) -> impl Iterator<Item = &'a Row> {
-    let parts = plan.parts.iter().map(|(part, _)| *part).filter(|part| part.is_overload());
-    parts.filter_map(move |part| row(rows, part, system))
-}
-
-/// A figure of `system` at each overload. `None` if one is missing.
-fn at_overload(
-    plan: &Plan,
-    rows: &[Row],
-    system: System,
-    of: fn(&Figures) -> Option<f64>,
-) -> Option<Vec<f64>> {
-    overloads(plan, rows, system).map(|row| of(&row.figures)).collect()
-}
-
-fn targets(plan: &Plan, rows: &[Row], system: System) -> [Check; 2] {
-    let least = at_overload(plan, rows, system, |figures| figures.goodput);
-    let most = at_overload(plan, rows, system, |figures| figures.p99_ms);
-    let name = system.word();
-    [
-        Check::at_least(
-            format!("{name}: goodput, of the capacity, the least at any overload"),
-            GOODPUT_MIN,
-            least.and_then(|all| all.into_iter().reduce(f64::min)),
-        ),
-        Check::at_most(
-            format!("{name}: p99 of admitted requests, ms, the most at any overload"),
-            TARGET_MS,
-            most.and_then(|all| all.into_iter().reduce(f64::max)),
-        ),
-    ]
-}
-
-fn on_gunicorn_checks(rows: &[Row]) -> [Check; 2] {
-    GUNICORN_LOADS.map(|load| {
-        let goodput = row(rows, Part::Steady(load), System::Ours).and_then(|row| row.figures.goodput);
-        let what = format!("workers not given: goodput, of the capacity, at {load} times the load");
-        Check::at_least(what, GUNICORN_GOODPUT_MIN, goodput)
     })
 }
 
-fn checks(plan: &Plan, rows: &[Row]) -> Vec<Check> {
-    let figures = |of| at_overload(plan, rows, System::Ours, of);
-    let min = |of| figures(of)?.into_iter().reduce(f64::min);
-    let max = |of| figures(of)?.into_iter().reduce(f64::max);
-    let ours = |part| row(rows, part, System::Ours);
-    let top = plan.parts.iter().rev().map(|(part, _)| *part).find(|part| part.is_overload());
-    let [goodput, p99] = targets(plan, rows, System::Ours);
+fn derive(samples: &mut Samples) {
+    for (part, of) in [("rejected_part", "rejected"), ("failed_part", "failed")] {
+        samples.derive(part, "*/*/all", |samples, case| &samples[case][of] / &samples[case]["requests"]);
+    }
+}
+
+fn least(values: Vec<f64>) -> Option<f64> {
+    values.into_iter().reduce(f64::min)
+}
+
+/// What `of` makes of a figure of a system at all loads above the capacity.
+fn at_overload(samples: &Samples, system: &str, measure: &str, of: fn(Vec<f64>) -> Option<f64>) -> Series {
+    samples.over(&format!("{OVERLOADS}/{system}/all"), measure, of)
+}
+
+fn targets(samples: &Samples, system: &str) -> [Check; 2] {
+    let goodput = format!("{system}: goodput, of the capacity, the least at any overload");
+    let p99 = format!("{system}: p99 of admitted requests, ms, the most at any overload");
+    [
+        Check::at_least(goodput, GOODPUT_MIN, at_overload(samples, system, "goodput", least)),
+        Check::at_most(p99, TARGET_MS, at_overload(samples, system, "p99_ms", most)),
+    ]
+}
+
+fn alone(samples: &Samples) -> Vec<Check> {
+    let ours = |measure, of| at_overload(samples, "ours", measure, of);
+    let [goodput, p99] = targets(samples, "ours");
     vec![
         goodput,
         p99,
         Check::at_least(
             "of the higher priority, below its share: answered, the least at any overload",
             1.0,
-            min(|f| f.high_answered),
+            ours("high_answered", least),
         )
         .possible(0.0..=1.0),
-        Check::at_most("its p99, ms, the most at any overload", TARGET_MS, max(|f| f.high_p99_ms)),
+        Check::at_most("its p99, ms, the most at any overload", TARGET_MS, ours("high_p99_ms", most)),
         Check::at_most(
             "ms until a step to 1.4 of the capacity is settled",
             RECOVERY_MS_MAX,
-            ours(Part::Steps).and_then(|row| row.figures.recovery_ms),
+            &samples["step-1.4/ours/all"]["recovery_ms"],
         ),
         Check::at_least(
             "Jain's index of equal clients, the least at any overload",
             FAIRNESS_MIN,
-            min(|f| f.fairness),
+            ours("fairness", least),
         )
         .possible(0.0..=1.0 + 1e-9),
         Check::at_most(
             "ms until a rejected client knows, p99, at ten times the load",
             REJECT_MS_MAX,
-            top.and_then(ours).and_then(|row| row.figures.reject_ms),
+            &samples["10/ours/all"]["reject_ms"],
         ),
     ]
 }
 
 /// The median over all overloads of the ratio of Sidelong's figure to the peer's in the same round. httpd follows our
 /// verdicts, and so our targets.
-fn beside_a_peer(plan: &Plan, rows: &[Row], peer: Peer) -> [Check; 2] {
-    if peer == Peer::Httpd {
-        return targets(plan, rows, System::Peer(peer));
-    }
-    let ratio = |of: fn(&Figures) -> Option<f64>| {
-        let pairs = overloads(plan, rows, System::Ours).zip(overloads(plan, rows, System::Peer(peer)));
-        let ratios = pairs.filter_map(|(ours, theirs)| {
-            let (ours, theirs) = (of(&ours.figures)?, of(&theirs.figures)?);
-            (theirs > 0.0).then(|| ours / theirs)
-        });
-        median(ratios.collect())
-    };
+fn beside_a_peer(samples: &Samples, peer: Peer) -> [Check; 2] {
     let name = peer.word();
-    [
-        Check::at_least(format!("goodput at overload: ours / {name}"), 1.0, ratio(|figures| figures.goodput)),
-        Check::at_most(format!("p99 at overload: ours / {name}"), 1.0, ratio(|figures| figures.p99_ms)),
-    ]
-}
-
-fn draw(plan: &Plan, rows: &[Row], systems: &[System]) -> Drawing {
-    let loads: Vec<f64> = plan.parts.iter().filter_map(|(part, _)| load_of(*part)).collect();
-    let x = || Axis {
-        title: "load, of the capacity".into(),
-        range: loads.first().unwrap_or(&0.5).log10() - 0.06..loads.last().unwrap_or(&10.0).log10() + 0.06,
-        ticks: loads.iter().map(|load| load.log10()).collect(),
-        label: |power| number_of(10f64.powf(power)),
-        names: Vec::new(),
-    };
-    let line = |system: System, of: &dyn Fn(&Row) -> Option<f64>| {
-        let point = |(part, _): &(Part, _)| {
-            let load = load_of(*part)?;
-            Some((load.log10(), of(row(rows, *part, system)?)?))
-        };
-        Line::new(system.style(), plan.parts.iter().filter_map(point).collect())
-    };
-    let lines = |of: &dyn Fn(&Row) -> Option<f64>| -> Vec<Line> {
-        systems.iter().map(|system| line(*system, of)).collect()
-    };
-    let goodput = lines(&|row| row.figures.goodput);
-    let p99 = lines(&|row| row.figures.p99_ms.map(f64::log10));
-    let target = |from: f64, to: f64, y: f64| Line::new(Style::TARGET, vec![(from, y), (to, y)]);
-    let with = |mut lines: Vec<Line>, first: Line| {
-        lines.insert(0, first);
-        lines
-    };
-    let after = systems.iter().map(|&system| {
-        let curve = row(rows, Part::Steps, system).map_or(&[][..], |row| &row.curve);
-        Line::new(system.style().bare(), curve.iter().map(|(ms, mean)| (*ms, mean.log10())).collect())
-    });
-    let after: Vec<Line> = after.collect();
-    let of_ms = |title: &str, lines: &[Line]| {
-        let logarithms = lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
-        Axis::powers_of_ten(title, logarithms.chain([1.0, TARGET_MS.log10()]))
-    };
-    let (x_range, length_ms) = (x().range, STEP_LASTS.as_secs_f64() * 1e3);
-    let panels = vec![
-        Panel {
-            title: "(a) in time".into(),
-            x: x(),
-            y: Axis::from_zero("goodput, of what could be", 1.0),
-            lines: with(goodput, target(x_range.start, x_range.end, GOODPUT_MIN)),
-        },
-        Panel {
-            title: "(b) admitted requests".into(),
-            x: x(),
-            y: of_ms("p99 (ms)", &p99),
-            lines: with(p99, target(x_range.start, x_range.end, TARGET_MS.log10())),
-        },
-        Panel {
-            title: "(c) a step to 1.4".into(),
-            x: Axis::between("ms since the step", -CURVE_BEFORE_S * 1e3, length_ms),
-            y: of_ms("mean response (ms)", &after),
-            lines: with(after, target(-CURVE_BEFORE_S * 1e3, length_ms, TARGET_MS.log10())),
-        },
-    ];
-    let legend = systems.iter().map(|system| (system.word().to_owned(), system.style())).collect();
-    Drawing { panels, legend, dashed: Some("target"), ..Drawing::default() }
-}
-
-fn load_of(part: Part) -> Option<f64> {
-    match part {
-        Part::Steady(load) => Some(load),
-        Part::Steps | Part::Bursts => None,
+    if peer == Peer::Httpd {
+        return targets(samples, name);
     }
-}
-
-fn number_of(value: f64) -> String {
-    format!("{}", (value * 10.0).round() / 10.0)
+    let ratio = |measure: &str| {
+        let of = |load: &str, system| &samples[format!("{load}/{system}/all")][measure];
+        let ratios: Vec<Series> =
+            OVERLOADS.split(',').map(|load| of(load, "ours") / of(load, name)).collect();
+        Series::combine(&ratios.iter().collect::<Vec<_>>(), median)
+    };
+    [
+        Check::at_least(format!("goodput at overload: ours / {name}"), 1.0, ratio("goodput")),
+        Check::at_most(format!("p99 at overload: ours / {name}"), 1.0, ratio("p99_ms")),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
-    use sidelong_config::ClusterFile;
-
     use super::*;
+    use crate::design::tests::judged;
 
-    fn row_of(load: f64, system: System, goodput: f64, p99_ms: f64) -> Row {
-        let figures = Figures {
-            goodput: Some(goodput),
-            p99_ms: Some(p99_ms),
-            reject_ms: Some(0.5),
-            fairness: Some(0.97),
-            high_answered: Some(1.0),
-            high_p99_ms: Some(25.0),
-            ..Figures::default()
-        };
-        Row { offered_load: Part::Steady(load).label(), system, figures, curve: Curve::new() }
+    fn put(samples: &mut Samples, load: &str, system: &str, goodput: f64, p99_ms: f64) {
+        let figures = [("goodput", goodput), ("p99_ms", p99_ms), ("reject_ms", 0.5), ("fairness", 0.97)];
+        let of_high = [("high_answered", 1.0), ("high_p99_ms", 25.0)];
+        samples.put(&format!("{load}/{system}/all"), figures.into_iter().chain(of_high));
     }
 
     #[test]
     fn the_worst_overload_is_judged() {
-        let plan = Plan::new(&Extent::QUICK);
-        let ours = |load, goodput, p99| row_of(load, System::Ours, goodput, p99);
-        let mut rows = vec![
-            ours(0.5, 0.1, 999.0),
-            ours(1.1, 0.97, 40.0),
-            ours(2.0, 0.96, 45.0),
-            ours(10.0, 0.951, 59.0),
-        ];
-        let verdicts = |rows: &[Row]| checks(&plan, rows).iter().map(Check::verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&rows), ["met", "met", "met", "met", "not measured", "met", "met"]);
-        let step = Figures { recovery_ms: Some(15.0), ..Figures::default() };
-        rows.push(Row {
-            offered_load: Part::Steps.label(),
-            system: System::Ours,
-            figures: step,
-            curve: Curve::new(),
-        });
-        rows[2].figures = rows[0].figures;
-        assert_eq!(verdicts(&rows), ["MISSED", "MISSED", "met", "met", "met", "met", "met"]);
-        assert_eq!(
-            crate::table::written(table_line(&rows[1])),
-            [
-                "offered_load,system,goodput,p99_ms,reject_ms,recovery_ms,fairness",
-                "1.1,ours,0.9700,40.00,0.500,,0.9700"
-            ]
-        );
+        let verdicts = |goodput, p99_ms, recovery_ms: Option<f64>| {
+            judged(&A7, |samples| {
+                put(samples, "0.5", "ours", 0.1, 999.0);
+                put(samples, "1.1", "ours", goodput, p99_ms);
+                put(samples, "10", "ours", 0.951, 59.0);
+                samples.put("step-1.4/ours/all", recovery_ms.map(|ms| ("recovery_ms", ms)));
+            })
+        };
+        assert_eq!(verdicts(0.96, 45.0, None), ["met", "met", "met", "met", "not measured", "met", "met"]);
+        assert_eq!(verdicts(0.9, 61.0, Some(15.0))[..5], ["MISSED", "MISSED", "met", "met", "met"]);
     }
 
     #[test]
     fn gunicorn_is_judged_at_two_loads() {
-        let ours = |load, goodput| row_of(load, System::Ours, goodput, 50.0);
-        let rows = [ours(1.1, 0.5), ours(2.0, 0.94), ours(10.0, 0.92)];
-        assert_eq!(on_gunicorn_checks(&rows).map(|check| check.verdict()), ["met", "MISSED"]);
-        assert_eq!(on_gunicorn_checks(&[]).map(|check| check.verdict()), ["not measured"; 2]);
+        let verdicts = judged(&GUNICORN, |samples| {
+            for (load, goodput) in [("1.1", 0.5), ("2", 0.94), ("10", 0.92)] {
+                put(samples, load, "ours", goodput, 50.0);
+            }
+        });
+        assert_eq!(verdicts, ["met", "MISSED"]);
     }
 
     #[test]
     fn a_peer_is_compared_within_a_round_at_overload() {
-        let plan = Plan::new(&Extent::QUICK);
-        let peer = System::Peer(Peer::Haproxy);
-        let rows = [
-            row_of(0.5, System::Ours, 0.5, 1.0),
-            row_of(0.5, peer, 1.0, 9.0),
-            row_of(2.0, System::Ours, 0.96, 60.0),
-            row_of(2.0, peer, 0.8, 120.0),
-        ];
-        let verdicts =
-            |peer| beside_a_peer(&plan, &rows, peer).map(|check| (check.verdict(), check.measured));
-        let [goodput, p99] = verdicts(Peer::Haproxy);
-        assert!(goodput.0 == "met" && (goodput.1.unwrap() - 1.2).abs() < 1e-9, "{goodput:?}");
-        assert_eq!(p99, ("met", Some(0.5)));
-        assert_eq!(verdicts(Peer::EnvoyAdaptive), [("not measured", None); 2]);
-        let rows = [1.1, 2.0, 10.0].map(|load| row_of(load, System::Peer(Peer::Httpd), 0.9, 50.0));
-        let ours = beside_a_peer(&plan, &rows, Peer::Httpd).map(|check| check.verdict());
-        assert_eq!(ours, ["MISSED", "met"]);
-    }
-
-    #[test]
-    fn the_file_of_a_system_is_read_as_it_was_meant() {
-        for system in [System::None, System::Paper, System::Ours, System::Peer(Peer::Httpd)] {
-            let file = stage::cluster_file("lab-a7", 20_000, system, Servers::Builtin);
-            assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
-            let cluster = file.cluster().unwrap();
-            assert_eq!((cluster.sites.len(), cluster.nodes.len()), (2, NODES));
-            assert_eq!(cluster.has_admission(), system != System::None, "{system:?}");
-            let of = |site| cluster.nodes.iter().filter(|node| node.site == Some(site)).count();
-            assert_eq!((of(HIGH), of(LOW)), (1, NODES - 1));
-            assert!(HIGH_PER_S < CAPACITY_PER_S * cluster.sites[HIGH].share, "below its share");
-        }
-        let file = stage::cluster_file("lab-gunicorn", 20_000, System::Ours, Servers::Gunicorn);
-        let nodes = file.cluster().unwrap().nodes;
-        assert!(nodes.len() == NODES && nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
+        let verdicts = judged(&A8, |samples| {
+            put(samples, "0.5", "ours", 0.5, 1.0);
+            put(samples, "0.5", "haproxy", 1.0, 9.0);
+            for (load, ours, theirs) in [("1.1", 0.9, 0.95), ("2", 0.96, 0.8), ("10", 0.96, 0.8)] {
+                put(samples, load, "ours", ours, 60.0);
+                put(samples, load, "haproxy", theirs, 50.0);
+                put(samples, load, "httpd-sidelong", 0.9, 50.0);
+            }
+        });
+        let left_out = ["not measured"; 4];
+        assert_eq!(verdicts, [&left_out[..], &["met", "MISSED"], &["MISSED", "met"]].concat());
     }
 }

@@ -227,7 +227,7 @@ impl Samples {
         Some(head.chain(values.into_iter().map(cell)).collect())
     }
 
-    /// All that was measured, as `result.json` has it.
+    /// All that was measured, as `result.json` has it: a row has the figures of its case, and no others.
     pub(crate) fn rows(&self) -> Vec<Value> {
         let row = |(repetition, case): (usize, &str)| {
             self.row(case, repetition)?;
@@ -235,8 +235,10 @@ impl Samples {
             let words = self.dimensions.iter().zip(case.split('/'));
             row.extend(words.map(|(dimension, word)| (dimension.name.to_owned(), Value::from(word))));
             let taken = self.measures.iter().filter(|measure| measure.csv.is_some());
-            let figure = |measure: &Measure| Value::from(self[case][measure.name].at(repetition));
-            row.extend(taken.map(|measure| (measure.name.to_owned(), figure(measure))));
+            let figure = |measure: &Measure| {
+                Some((measure.name.to_owned(), self[case][measure.name].at(repetition)?.into()))
+            };
+            row.extend(taken.filter_map(figure));
             Some(Value::from(row))
         };
         let cases = |repetition| self.cases.iter().map(move |(case, _)| (repetition, case.as_str()));

@@ -178,7 +178,6 @@ pub(crate) const QA: Experiment = Experiment::new(
 fn run(bench: &mut Bench<'_>) -> Result<()> {
     let (loads, time) = (bench.either(LOADS), bench.either(TIMES));
     let peers::Looked { here, missing } = peers::find(bench, &PEERS)?;
-    let missing: Vec<String> = missing.iter().map(|of| format!("{}: {}", of.peer.word(), of.how)).collect();
     bench.set("missing", missing);
     let here = here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found)));
     let ours = OURS.map(|system| (system, None));
@@ -195,9 +194,7 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
         bench.sample("capacity/none", [("sessions_per_s", sessions_per_s)])?;
         let place = stage::place(bench, requests_per_s);
         let told = systems.iter().filter_map(|(system, found)| match (system, found) {
-            (System::Peer(peer), Some(found)) => {
-                Some(format!("{} ({}): {}", peer.word(), found.version, peer.describe(&place)))
-            }
+            (System::Peer(peer), Some(found)) => Some(peer.told(found, &place)),
             _ => None,
         });
         bench.set("told", told.collect::<Vec<_>>());

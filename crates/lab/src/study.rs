@@ -69,11 +69,6 @@ impl Bound {
         Bound { what: what.into(), found, possible }
     }
 
-    /// A share, from 0 to 1.
-    pub(crate) fn share(what: impl Into<String>, found: f64) -> Bound {
-        Bound::new(what, found, 0.0..=1.0)
-    }
-
     /// A time, a rate or a count: 0 or more.
     pub(crate) fn not_below_zero(what: impl Into<String>, found: f64) -> Bound {
         Bound::new(what, found, 0.0..=f64::INFINITY)

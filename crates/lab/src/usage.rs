@@ -24,6 +24,8 @@ const SECONDS_MIN: f64 = 0.5;
 pub struct Usage {
     /// Time of all CPUs together, including idle time.
     pub all: f64,
+    /// Idle time, which includes waiting for a disk.
+    pub idle: f64,
     /// Time in all processes that this one can see, including those that have ended.
     pub processes: f64,
     /// Stolen by a hypervisor.
@@ -38,8 +40,10 @@ impl Usage {
         let second = rustix::param::clock_ticks_per_second().max(1) as f64;
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let (own, processes) = (own_ticks(std::process::id()) as f64, ticks_of_all() as f64);
-        let (all, stolen) = machine(&stat);
-        Usage { all: all / second, processes: processes / second, stolen: stolen / second, own: own / second }
+        let [all, idle, stolen] = machine(&stat);
+        let [all, idle, stolen, processes, own] =
+            [all, idle, stolen, processes, own].map(|ticks| ticks / second);
+        Usage { all, idle, processes, stolen, own }
     }
 
     /// The share of the CPU time since `before` that other processes and the hypervisor took; 0 if that was too short to say.
@@ -49,6 +53,12 @@ impl Usage {
             return 0.0;
         }
         ((self.others() - before.others() + self.stolen - before.stolen) / all).clamp(0.0, 1.0)
+    }
+
+    /// The share of the CPU time since `before` that was not idle.
+    pub(crate) fn busy_since(&self, before: &Usage) -> f64 {
+        let all = self.all - before.all;
+        if all > 0.0 { (1.0 - (self.idle - before.idle) / all).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     /// Time in processes that are not the study's own.
@@ -73,12 +83,12 @@ impl Usage {
     }
 }
 
-/// Time of all CPUs, and what was stolen of it, by the first line of /proc/stat, in ticks.
-fn machine(stat: &str) -> (f64, f64) {
+/// Time of all CPUs, and what was idle and stolen of it, by the first line of /proc/stat, in ticks.
+fn machine(stat: &str) -> [f64; 3] {
     let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let ticks: Vec<f64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
     // The fields are user, nice, system, idle, iowait, irq, softirq, steal. Guests are part of user.
-    (ticks.iter().sum(), ticks.get(7).copied().unwrap_or(0.0))
+    [ticks.iter().sum(), ticks.iter().skip(3).take(2).sum(), ticks.get(7).copied().unwrap_or(0.0)]
 }
 
 /// CPU time of all processes. That of one that has ended is its parent's.
@@ -103,14 +113,14 @@ mod tests {
     use super::*;
 
     fn used(all: f64, processes: f64, stolen: f64, own: f64) -> Usage {
-        Usage { all, processes, stolen, own }
+        Usage { all, idle: 0.0, processes, stolen, own }
     }
 
     #[test]
     fn others_spoil_a_run_and_its_own_work_does_not() {
         let before = used(100.0, 50.0, 1.0, 10.0);
         let spoilt = |more: Usage| {
-            let Usage { all, processes, stolen, own } = more;
+            let Usage { all, processes, stolen, own, .. } = more;
             let now = used(100.0 + all, 50.0 + processes, 1.0 + stolen, 10.0 + own);
             now.spoilt_since(&before)
         };
@@ -128,8 +138,10 @@ mod tests {
 
     #[test]
     fn the_kernel_says_what_was_used() {
-        assert_eq!(machine("cpu  10 1 20 300 5 2 3 7 4 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"), (348.0, 7.0));
-        assert_eq!(machine(""), (0.0, 0.0));
+        assert_eq!(machine("cpu  10 1 20 300 5 2 3 7 4 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"), [348.0, 305.0, 7.0]);
+        assert_eq!(machine(""), [0.0; 3]);
+        let busy = Usage { all: 4.0, idle: 1.0, ..Usage::default() };
+        assert_eq!([Usage::default(), busy].map(|before| busy.busy_since(&before)), [0.75, 0.0]);
         let Usage { all, processes, own, .. } = Usage::read();
         assert!(own <= processes && 0.0 < processes && 0.0 < all, "{processes} and {own} of {all}");
     }

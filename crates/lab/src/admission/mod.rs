@@ -4,32 +4,26 @@
 //! One server stands behind four proxies. A fourth system is Sidelong's own: the same edges, holding a response-time
 //! target.
 
-mod instant;
-mod qos;
+mod requests;
 mod response;
 mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use serde::Serialize;
 use sidelong_config::{
     Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, Load, NodeEntry, Scheme,
     Service, SiteEntry, Workload,
 };
 use sidelong_figure::Style;
 
+pub(crate) use requests::{A3, A4, A5};
+pub(crate) use response::{A2, A6};
+
 use crate::bench::Bench;
 use crate::error::Result;
+use crate::measure::{Dimension, Word};
 use crate::setup::{Demand, Ground};
-
-pub(crate) use instant::{drops, responses};
-pub(crate) use qos::run as qos;
-pub(crate) use response::{by_clients, by_workload};
-
-/// What all reports beside Lai et al. 2008 state about the hardware.
-const HARDWARE: &str = "Hardware: machines of their own for the server, each proxy and the clients, joined by InfiniBand. Here all \
-                        share one machine, and one-sided reads go through its memory.";
 
 /// Lai et al. 2008: "4 nodes used as proxy servers, 1 node used as web server".
 const EDGES: u16 = 4;
@@ -56,8 +50,19 @@ const CLIENTS_AT_ONE_LOAD: u32 = 400;
 const START: Duration = Duration::from_secs(2);
 
 /// The systems that are compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+const SYSTEM: Dimension = Dimension::new(
+    "system",
+    "system",
+    &[
+        Word::new("none", "none", Style::BASELINE),
+        Word::new("tcp", "tcp", Style::FOURTH),
+        Word::new("one-sided", "one-sided", Style::THIRD),
+        Word::new("ours", "ours", Style::OURS),
+    ],
+);
+
+/// A system that is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum System {
     None,
     Tcp,
@@ -69,21 +74,7 @@ impl System {
     const ALL: [System; 4] = [System::None, System::Tcp, System::OneSided, System::Ours];
 
     const fn word(self) -> &'static str {
-        match self {
-            System::None => "none",
-            System::Tcp => "tcp",
-            System::OneSided => "one-sided",
-            System::Ours => "ours",
-        }
-    }
-
-    const fn style(self) -> Style {
-        match self {
-            System::None => Style::BASELINE,
-            System::Tcp => Style::FOURTH,
-            System::OneSided => Style::THIRD,
-            System::Ours => Style::OURS,
-        }
+        SYSTEM.words[self as usize].word
     }
 
     const fn rule(self) -> AdmissionRule {
@@ -110,12 +101,17 @@ struct LoadPoint {
     clients: u32,
 }
 
-/// Whether the server can be held to its share of a CPU, and the reason if not.
-fn shares(bench: &Bench<'_>) -> Result<(Option<f64>, Option<String>)> {
+/// The server's share of the CPU, if this machine can hold it to one. The setting `held` says so, or why not.
+fn shares(bench: &mut Bench<'_>) -> Result<Option<f64>> {
     let (place, time) = (LoadPoint { demand: SINGLE, clients: 40 }, Duration::from_secs(1));
     let file = cluster_file(&bench.ground, place, System::None, Some(SHARE), time);
     let without = bench.shares_refused(&file, time + START)?;
-    Ok((without.is_none().then_some(SHARE), without))
+    let (cpus, held) = match without {
+        None => (Some(SHARE), format!("held to {SHARE} of a CPU by a control group (20 ms periods)")),
+        Some(why) => (None, format!("held to nothing ({why})")),
+    };
+    bench.set("held", held);
+    Ok(cpus)
 }
 
 fn cluster_file(

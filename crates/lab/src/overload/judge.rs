@@ -1,12 +1,11 @@
-//! Computes the figures of a row from the outcome of each request.
+//! Computes the figures of a part of a run from the outcome of each request.
 
 use std::ops::Range;
 
-use serde::Serialize;
-use sidelong_figure::statistics::quantile;
+use sidelong_figure::statistics::{mean, quantile};
 use sidelong_workload::client::jain_index;
 
-use super::plan::{BURST, BURST_LASTS, Part, Plan, STEP, STEP_LASTS};
+use super::plan::{BURST, BURST_LASTS, HIGH_CLIENTS, LOW_CLIENTS, Part, Plan, STEP, STEP_LASTS};
 use super::{CAPACITY_PER_S, HIGH, LOW, TARGET_MS};
 use crate::up::Fate;
 
@@ -19,6 +18,9 @@ const EVERY_S: f64 = 0.005;
 const SETTLED_MIN: f64 = 0.85;
 /// In a settled window this quantile of the answers is within the target, too.
 const QUANTILE: f64 = 0.99;
+/// The curve after a step begins so long before it, and has a point for each of these intervals, in s.
+const CURVE_BEFORE_S: f64 = 0.1;
+const CURVE_POINT_S: f64 = 0.02;
 
 /// The outcome of one request.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,83 +40,68 @@ impl Sample {
     }
 }
 
-/// The figures of one part of a run.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub(super) struct Figures {
-    /// Requests that were answered within the target, relative to the capacity of all servers.
-    pub(super) goodput: Option<f64>,
-    pub(super) p99_ms: Option<f64>,
-    /// 99th percentile of the time until a client knew of its rejection.
-    pub(super) reject_ms: Option<f64>,
-    /// Time from a step up, or from the end of a burst, until the site has settled. [`None`] if there was no change, and
-    /// the whole time observed if it never settled.
-    pub(super) recovery_ms: Option<f64>,
-    /// Jain's index of the shares that the clients of the lower priority were given of their requests.
-    pub(super) fairness: Option<f64>,
-    /// For the higher priority: the share that was answered, and the response time.
-    pub(super) high_answered: Option<f64>,
-    pub(super) high_p99_ms: Option<f64>,
-    /// Requests that were rejected, requests that failed otherwise, and all requests.
-    pub(super) turned_away: u64,
-    pub(super) failed: u64,
-    pub(super) asked: u64,
-}
-
-/// The figures of each part of `plan`, in its order. `clients` are those of the lower priority.
-pub(super) fn figures(plan: &Plan, samples: &[Sample], clients: &Range<usize>) -> Vec<Figures> {
-    plan.parts.iter().map(|(part, range)| of_part(plan, *part, range, samples, clients)).collect()
-}
-
-fn of_part(
+/// The figures of one part of a run, by measure.
+pub(super) fn figures(
     plan: &Plan,
     part: Part,
     range: &Range<f64>,
     samples: &[Sample],
-    clients: &Range<usize>,
-) -> Figures {
-    let of: Vec<Sample> = samples.iter().filter(|sample| range.contains(&sample.due_s)).copied().collect();
+) -> Vec<(&'static str, f64)> {
+    let of = over(samples, &[0.0], range.clone());
     let seconds = range.end - range.start;
     let count = |is: &dyn Fn(&Sample) -> bool| of.iter().filter(|sample| is(sample)).count() as f64;
     let ms = |is: &dyn Fn(&Sample) -> bool| {
         p99(of.iter().filter(|sample| is(sample)).map(|sample| sample.ms).collect())
     };
     let asked = of.len() as f64;
-    let could = match part {
-        Part::Steady(_) => asked.min(CAPACITY_PER_S * seconds),
+    // What could be answered; and the time until the site has settled from a step up, or from the end of a burst.
+    let (could, recovery_ms) = match part {
+        Part::Steady(_) => (asked.min(CAPACITY_PER_S * seconds), None),
         // Half of the time each. Requests that wait at the end of a step up are served after it.
-        Part::Steps => CAPACITY_PER_S * seconds * (STEP[0] + 1.0) / 2.0,
+        Part::Steps => (CAPACITY_PER_S * seconds * (STEP[0] + 1.0) / 2.0, Some(&plan.steps_s)),
         Part::Bursts => {
             let bursts_s = plan.bursts_s.len() as f64 * BURST_LASTS.as_secs_f64();
-            CAPACITY_PER_S * (bursts_s + BURST[0] * (seconds - bursts_s))
+            (CAPACITY_PER_S * (bursts_s + BURST[0] * (seconds - bursts_s)), Some(&plan.bursts_s))
         }
     };
-    let recovery_ms = match part {
-        Part::Steady(_) => None,
-        Part::Steps => Some(settled_ms(samples, &plan.steps_s, STEP_LASTS.as_secs_f64())),
-        Part::Bursts => Some(settled_ms(samples, &plan.bursts_s, STEP_LASTS.as_secs_f64())),
-    };
+    let recovery_ms = recovery_ms.map(|changes_s| settled_ms(samples, changes_s, STEP_LASTS.as_secs_f64()));
+    let answered = |sample: &Sample| sample.fate == Fate::Answered;
     let high = |sample: &Sample| sample.site == HIGH;
-    let mut each = vec![[0.0, 0.0]; clients.len()];
+    // The clients of the lower priority.
+    let mut each = [[0.0, 0.0]; LOW_CLIENTS];
     for sample in of.iter().filter(|sample| sample.site == LOW) {
-        let Some(client) = sample.client.checked_sub(clients.start) else { continue };
-        let [answered, asked] = &mut each[client];
-        *answered += f64::from(u8::from(sample.fate == Fate::Answered));
+        let client = sample.client.checked_sub(HIGH_CLIENTS).and_then(|client| each.get_mut(client));
+        let Some([served, asked]) = client else { continue };
+        *served += f64::from(u8::from(answered(sample)));
         *asked += 1.0;
     }
-    let parts = each.into_iter().filter(|[_, asked]| *asked > 0.0).map(|[answered, asked]| answered / asked);
-    Figures {
-        goodput: (could > 0.0).then(|| count(&Sample::is_in_time) / could),
-        p99_ms: ms(&|sample| sample.fate == Fate::Answered),
-        reject_ms: ms(&|sample| sample.fate == Fate::TurnedAway),
-        recovery_ms,
-        fairness: jain_index(parts),
-        high_answered: (count(&high) > 0.0)
-            .then(|| count(&|s| high(s) && s.fate == Fate::Answered) / count(&high)),
-        high_p99_ms: ms(&|sample| high(sample) && sample.fate == Fate::Answered),
-        turned_away: count(&|sample| sample.fate == Fate::TurnedAway) as u64,
-        failed: count(&|sample| sample.fate == Fate::Failed) as u64,
-        asked: of.len() as u64,
-    }
+    let parts = each.into_iter().filter(|[_, asked]| *asked > 0.0).map(|[served, asked]| served / asked);
+    let figures = [
+        ("goodput", (could > 0.0).then(|| count(&Sample::is_in_time) / could)),
+        ("p99_ms", ms(&answered)),
+        ("reject_ms", ms(&|sample| sample.fate == Fate::TurnedAway)),
+        ("recovery_ms", recovery_ms),
+        ("fairness", jain_index(parts)),
+        ("high_answered", (count(&high) > 0.0).then(|| count(&|s| high(s) && answered(s)) / count(&high))),
+        ("high_p99_ms", ms(&|sample| high(sample) && answered(sample))),
+        ("requests", Some(asked)),
+        ("rejected", Some(count(&|sample| sample.fate == Fate::TurnedAway))),
+        ("failed", Some(count(&|sample| sample.fate == Fate::Failed))),
+    ];
+    figures.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// The mean response times around a step up, all steps laid one over another: ms since the step, and the mean in ms.
+pub(super) fn after_a_step(plan: &Plan, samples: &[Sample]) -> Vec<(f64, f64)> {
+    let points = ((CURVE_BEFORE_S + STEP_LASTS.as_secs_f64()) / CURVE_POINT_S).round() as usize;
+    let point = |point: usize| {
+        let from = point as f64 * CURVE_POINT_S - CURVE_BEFORE_S;
+        let due = over(samples, &plan.steps_s, from..from + CURVE_POINT_S);
+        let answered = due.iter().filter(|sample| sample.fate == Fate::Answered);
+        let ms: Vec<f64> = answered.map(|sample| sample.ms).collect();
+        Some(((from + CURVE_POINT_S / 2.0) * 1e3, mean(&ms)?))
+    };
+    (0..points).filter_map(point).collect()
 }
 
 fn p99(mut values: Vec<f64>) -> Option<f64> {
@@ -145,7 +132,7 @@ fn settled_ms(samples: &[Sample], changes_s: &[f64], length_s: f64) -> f64 {
 }
 
 /// The requests that were due this long after one of `changes_s`.
-pub(super) fn over(samples: &[Sample], changes_s: &[f64], after_s: Range<f64>) -> Vec<Sample> {
+fn over(samples: &[Sample], changes_s: &[f64], after_s: Range<f64>) -> Vec<Sample> {
     // Samples are in order.
     let at = |s: f64| samples.partition_point(|sample| sample.due_s < s);
     changes_s
@@ -157,11 +144,13 @@ pub(super) fn over(samples: &[Sample], changes_s: &[f64], after_s: Range<f64>) -
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::overload::plan::Extent;
 
     fn answered(due_s: f64, ms: f64) -> Sample {
-        Sample { due_s, ms, site: LOW, client: 0, fate: Fate::Answered }
+        Sample { due_s, ms, site: LOW, client: HIGH_CLIENTS, fate: Fate::Answered }
     }
 
     /// Answers at the capacity for a second from `from_s`. Those due before `late_s` are late.
@@ -193,8 +182,8 @@ mod tests {
 
     #[test]
     fn goodput_is_of_what_could_be_done() {
-        let plan = Plan::new(&Extent::QUICK);
-        let (_, range) = plan.parts.iter().find(|(part, _)| *part == Part::Steady(2.0)).unwrap();
+        let plan = Plan::new(&Extent::of(true));
+        let (part, range) = plan.parts.iter().find(|(part, _)| *part == Part::Steady(2.0)).unwrap();
         let mut samples = Vec::new();
         for second in 0..3 {
             let from_s = range.start + f64::from(second);
@@ -204,11 +193,22 @@ mod tests {
             samples.extend(answers(from_s, 0.0).into_iter().map(away));
         }
         samples.sort_by(|one, other| one.due_s.total_cmp(&other.due_s));
-        let place = plan.parts.iter().position(|(part, _)| *part == Part::Steady(2.0)).unwrap();
-        let figures = figures(&plan, &samples, &(0..1))[place];
-        assert!((figures.goodput.unwrap() - 1.0).abs() < 0.01, "{figures:?}");
-        assert_eq!((figures.p99_ms, figures.reject_ms), (Some(1.0), Some(0.1)));
-        assert_eq!((figures.fairness, figures.high_answered), (Some(1.0), Some(0.0)));
-        assert_eq!(figures.recovery_ms, None);
+        let figures = BTreeMap::from_iter(figures(&plan, *part, range, &samples));
+        assert!((figures["goodput"] - 1.0).abs() < 0.01, "{figures:?}");
+        let of = ["p99_ms", "reject_ms", "fairness", "high_answered"].map(|name| figures[name]);
+        assert_eq!(of, [1.0, 0.1, 1.0, 0.0]);
+        assert_eq!(figures["requests"], 2.0 * figures["rejected"]);
+        assert!(!figures.contains_key("recovery_ms"));
+    }
+
+    #[test]
+    fn the_curve_lays_all_steps_one_over_another() {
+        let mut plan = Plan::new(&Extent::of(true));
+        plan.steps_s = vec![3.0, 5.0];
+        let at = |due_s, ms| answered(due_s, ms);
+        let samples = [at(2.905, 2.0), at(3.001, 10.0), at(4.5, 99.0), at(5.001, 30.0)];
+        let curve = after_a_step(&plan, &samples);
+        let rounded: Vec<_> = curve.iter().map(|(ms, mean)| (ms.round(), *mean)).collect();
+        assert_eq!(rounded, [(-90.0, 2.0), (10.0, 20.0)]);
     }
 }

@@ -40,14 +40,13 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    pub(super) const FULL: Extent = Extent {
-        loads: &[0.5, 0.8, 1.1, 1.5, 2.0, 4.0, 10.0],
-        steady: Duration::from_secs(8),
-        steps: 24,
-        bursts: 12,
-    };
-    pub(super) const QUICK: Extent =
-        Extent { loads: &[0.5, 1.1, 2.0, 10.0], steady: Duration::from_secs(3), steps: 5, bursts: 3 };
+    pub(super) const fn of(quick: bool) -> Extent {
+        let steady = Duration::from_secs(if quick { 3 } else { 8 });
+        match quick {
+            true => Extent { loads: &[0.5, 1.1, 2.0, 10.0], steady, steps: 5, bursts: 3 },
+            false => Extent { loads: &[0.5, 0.8, 1.1, 1.5, 2.0, 4.0, 10.0], steady, steps: 24, bursts: 12 },
+        }
+    }
 }
 
 /// A part of a run.
@@ -67,11 +66,6 @@ impl Part {
             Part::Steps => format!("step-{}", STEP[1]),
             Part::Bursts => format!("burst-{}", BURST[1]),
         }
-    }
-
-    /// Whether the load exceeds the capacity.
-    pub(super) fn is_overload(self) -> bool {
-        matches!(self, Part::Steady(load) if load > 1.0)
     }
 }
 
@@ -153,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_is_asked_for_all_that_time() {
-        for extent in [Extent::FULL, Extent::QUICK] {
+        for extent in [false, true].map(Extent::of) {
             let plan = Plan::new(&extent);
             assert_eq!(plan.parts.len(), extent.loads.len() + 2);
             assert_eq!(plan.steps_s.len(), extent.steps as usize);

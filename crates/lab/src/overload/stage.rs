@@ -119,14 +119,12 @@ impl Stage {
                 })
                 .collect::<Result<_>>()?,
         };
-        let before = (cpu_s(&fronts)?, machine_cpu());
+        let before = (cpu_s(&fronts)?, (bench.options.usage)());
         let (samples, dropped) = load(bench, fronts.iter().map(|front| front.address).collect(), plan)?;
-        let (busy, all) = machine_cpu();
-        let [busy, all] = [busy - before.1.0, all - before.1.1];
         Ok(Ran {
             samples,
             dropped,
-            machine_busy: if all > 0.0 { busy / all } else { 0.0 },
+            machine_busy: (bench.options.usage)().busy_since(&before.1),
             front_cpu_s: cpu_s(&fronts)? - before.0,
         })
     }
@@ -216,7 +214,7 @@ fn write(bench: &Bench<'_>, system: System, servers: Servers) -> Result<PathBuf>
     Ok(path)
 }
 
-pub(super) fn cluster_file(name: &str, port: u16, system: System, servers: Servers) -> ClusterFile {
+fn cluster_file(name: &str, port: u16, system: System, servers: Servers) -> ClusterFile {
     let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
     let rule = match system {
         System::None => AdmissionRule::None,
@@ -316,18 +314,25 @@ fn cpu_s(fronts: &[Server]) -> Result<f64> {
     Ok(times.sum::<Result<Duration>>()?.as_secs_f64())
 }
 
-/// CPU time of the whole machine since its start, busy and in all, in ticks.
-fn machine_cpu() -> (f64, f64) {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields: Vec<f64> = stat
-        .lines()
-        .next()
-        .into_iter()
-        .flat_map(str::split_whitespace)
-        .filter_map(|field| field.parse().ok())
-        .take(8)
-        .collect();
-    let all: f64 = fields.iter().sum();
-    // Idle time, and time waiting for a disk.
-    (all - fields.iter().skip(3).take(2).sum::<f64>(), all)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overload::{CAPACITY_PER_S, HIGH_PER_S, LOW};
+
+    #[test]
+    fn the_file_of_a_system_is_read_as_it_was_meant() {
+        for system in [System::None, System::Paper, System::Ours, System::Peer(Peer::Httpd)] {
+            let file = cluster_file("lab-a7", 20_000, system, Servers::Builtin);
+            assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
+            let cluster = file.cluster().unwrap();
+            assert_eq!((cluster.sites.len(), cluster.nodes.len()), (2, NODES));
+            assert_eq!(cluster.has_admission(), system != System::None, "{system:?}");
+            let of = |site| cluster.nodes.iter().filter(|node| node.site == Some(site)).count();
+            assert_eq!((of(HIGH), of(LOW)), (1, NODES - 1));
+            assert!(HIGH_PER_S < CAPACITY_PER_S * cluster.sites[HIGH].share, "below its share");
+        }
+        let file = cluster_file("lab-gunicorn", 20_000, System::Ours, Servers::Gunicorn);
+        let nodes = file.cluster().unwrap().nodes;
+        assert!(nodes.len() == NODES && nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
+    }
 }

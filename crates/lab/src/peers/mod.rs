@@ -16,8 +16,6 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line};
@@ -77,8 +75,7 @@ impl Deployment {
 }
 
 /// The kind of a peer and its configuration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     EnvoyAdaptive,
     EnvoyAdmission,
@@ -99,19 +96,15 @@ impl Peer {
         }
     }
 
-    /// Whether it supports priorities of sites.
-    pub(crate) const fn has_priorities(self) -> bool {
-        matches!(self, Peer::Haproxy | Peer::Httpd)
-    }
-
-    /// Describes its configuration in a sentence.
-    pub(crate) fn describe(self, place: &Deployment) -> String {
-        match self {
+    /// Its version, and its configuration before `place` in a sentence.
+    pub(crate) fn told(self, found: &Found, place: &Deployment) -> String {
+        let configuration = match self {
             Peer::EnvoyAdaptive => envoy::describe_adaptive(),
             Peer::EnvoyAdmission => envoy::describe_admission(place),
             Peer::Haproxy => haproxy::describe(place),
             Peer::Httpd => httpd::describe(),
-        }
+        };
+        format!("{} ({}): {configuration}", self.word(), found.version)
     }
 
     /// The command that runs it before `place`, with its configuration in a file named after `name`.
@@ -143,28 +136,20 @@ impl Peer {
 }
 
 /// A peer that was found.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    #[serde(skip)]
     pub(crate) program: PathBuf,
     /// The version that it states.
     pub(crate) version: String,
     /// The directory of httpd's modules.
-    #[serde(skip)]
     modules: PathBuf,
-}
-
-/// A peer that this machine does not have, and how to get it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct Missing {
-    pub(crate) peer: Peer,
-    pub(crate) how: String,
 }
 
 /// The outcome of a search for peers.
 pub(crate) struct Looked {
     pub(crate) here: Vec<(Peer, Found)>,
-    pub(crate) missing: Vec<Missing>,
+    /// Those that this machine does not have, and how to get each.
+    pub(crate) missing: Vec<String>,
 }
 
 /// Finds the peers on this machine. Fetches Envoy if it is missing.
@@ -179,7 +164,7 @@ pub(crate) fn find(bench: &Bench<'_>, peers: &[Peer]) -> Result<Looked> {
         };
         match found {
             Ok(found) => here.push((peer, found)),
-            Err(how) => missing.push(Missing { peer, how }),
+            Err(how) => missing.push(format!("{}: {how}", peer.word())),
         }
     }
     Ok(Looked { here, missing })
@@ -207,7 +192,9 @@ impl Search<'_> {
             command.arg(asked);
             if let Ok(said) = self.said(command, ASK_MAX)? {
                 let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-                return Ok(Some((program.clone(), first.trim().to_owned())));
+                // Envoy begins with its own path.
+                let version = first.trim().trim_start_matches(&*program.to_string_lossy()).trim_start();
+                return Ok(Some((program.clone(), version.to_owned())));
             }
         }
         Ok(None)
