@@ -26,6 +26,8 @@ pub(crate) struct Chart {
     beside: Option<(&'static str, &'static str)>,
     /// What figures are multiplied by for the vertical axis, and its title then.
     unit: Option<(f64, &'static str)>,
+    /// Whether the first repetition is shown alone.
+    is_first: bool,
 }
 
 /// How values lie on an axis.
@@ -49,7 +51,18 @@ impl Chart {
         by: &'static str,
     ) -> Chart {
         let (x_scale, y_scale) = (Scale::Words, Scale::Linear);
-        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside: None, unit: None }
+        Chart {
+            title,
+            measure,
+            x,
+            x_scale,
+            by,
+            cases: "",
+            y_scale,
+            beside: None,
+            unit: None,
+            is_first: false,
+        }
     }
 
     /// Lines over numbers, which lie by their logarithms to base 2.
@@ -92,6 +105,11 @@ impl Chart {
         Chart { y_scale: Scale::Near, ..self }
     }
 
+    /// The same panel of the first valid repetition alone, for points over time, where those of others fall elsewhere.
+    pub(crate) const fn first(self) -> Chart {
+        Chart { is_first: true, ..self }
+    }
+
     fn panel(&self, samples: &Samples) -> Panel {
         let [x, by] = [self.x, self.by].map(|name| place(samples, name));
         let cases = self.shown(samples);
@@ -110,7 +128,9 @@ impl Chart {
         let line = |series: &str, measure: &str, style: Style| {
             let of_series = cases.iter().filter(|case| case.split('/').nth(by) == Some(series));
             let point = |case: &&str| {
-                let Median { median, interval, .. } = samples[case][measure].median()?;
+                let series = &samples[case][measure];
+                let shown = if self.is_first { Median::of(vec![series.at(0)?]) } else { series.median() };
+                let Median { median, interval, .. } = shown?;
                 let at = position(case.split('/').nth(x)?)?;
                 let interval = interval.map(|(from, to)| (y(from), y(to)));
                 Some((at, y(median), interval)).filter(|(_, y, _)| y.is_finite())
@@ -237,9 +257,11 @@ mod tests {
             samples.put("ours/64", [("p99_us", 100.0)]);
             samples.put("ours/4", [("p99_us", 10.0 + f64::from(at))]);
         }
-        let drawing = draw(&[Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log()], &samples);
+        let chart = Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log();
+        let drawing = draw(&[chart, chart.first()], &samples.only(&[3, 4, 5]));
         let line = &drawing.panels[0].lines[0];
         assert_eq!(line.points, [(6.0, 2.0), (2.0, 11f64.log10())]);
         assert_eq!(drawing.panels[0].x.ticks, [2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(drawing.panels[1].lines[0].points, [(6.0, 2.0), (2.0, 1.0)], "the first alone");
     }
 }

@@ -165,7 +165,7 @@ fn conclude<S: Study>(bench: &Bench<'_>, study: &S, all: &[Repetition<S::Row>]) 
     let drawings = repetitions.iter().map(|repetition| study.draw(&repetition.rows)).collect();
     let svg = drawing::draw(&publish::title(bench, is_invalid), drawings)?;
     let stories = repetitions.iter().map(|repetition| {
-        let mut story = Story::new(is_invalid);
+        let mut story = Story::default();
         study.tell(&repetition.rows, &mut story);
         story
     });

@@ -9,9 +9,7 @@ use sidelong_config::{
 };
 
 use super::By;
-use crate::setup::{
-    Demand, EDGES, Ground, Layout, POOL, Run, SERVICE, Until, WORKERS, node_rate, possible_rate,
-};
+use crate::setup::{Demand, EDGES, Ground, Layout, POOL, Run, SERVICE, WORKERS, node_rate, possible_rate};
 use crate::up::{Fate, Request};
 
 pub(super) const DEMAND: Demand = Demand::SingleFile(1024);
@@ -164,9 +162,9 @@ impl Extent {
     }
 
     fn bursts(&self, by: By) -> Run {
-        let until = Until::Requests(self.rounds * LAYOUT.sites() * BURST);
+        let requests = self.rounds * LAYOUT.sites() * BURST;
         let configuration = configuration(by);
-        Run { layout: LAYOUT, demand: DEMAND, configuration, burst: BURST, pause: Duration::ZERO, until }
+        Run { layout: LAYOUT, demand: DEMAND, configuration, burst: BURST, pause: Duration::ZERO, requests }
     }
 }
 

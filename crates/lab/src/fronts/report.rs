@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_load_has_a_table_with_its_columns() {
-        let mut story = Story::new(false);
+        let mut story = Story::default();
         tell(&fronts(Extent::FULL), &rows(), &mut story);
         let tables = crate::markdown::tables(&story.markdown(&[]).0);
         let titles: Vec<_> = tables.iter().map(|table| &*table.title).collect();
