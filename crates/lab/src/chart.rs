@@ -33,13 +33,17 @@ pub(crate) struct Chart {
 /// How values lie on an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scale {
-    /// In the order of the cases, at equal distances.
+    /// In the order of the cases, at equal distances, as bars.
     Words,
+    /// The same as lines.
+    Steps,
     Linear,
     /// As far as the values reach.
     Near,
     /// By logarithm.
     Log,
+    /// By logarithm, from 1 B to 1 MB.
+    Bytes,
 }
 
 impl Chart {
@@ -100,6 +104,16 @@ impl Chart {
         Chart { x_scale: Scale::Linear, ..self }
     }
 
+    /// The same lines, over words that stand at equal distances.
+    pub(crate) const fn steps(self) -> Chart {
+        Chart { x_scale: Scale::Steps, ..self }
+    }
+
+    /// The same lines, over sizes from 1 B to 1 MB.
+    pub(crate) const fn bytes(self) -> Chart {
+        Chart { x_scale: Scale::Bytes, ..self }
+    }
+
     /// The same panel with a vertical axis that does not begin at 0, for ratios close to 1.
     pub(crate) const fn near(self) -> Chart {
         Chart { y_scale: Scale::Near, ..self }
@@ -116,9 +130,11 @@ impl Chart {
         let words = |at| distinct(cases.iter().filter_map(move |case| case.split('/').nth(at)));
         let x_words: Vec<&str> = words(x);
         let position = |word: &str| match self.x_scale {
-            Scale::Words => x_words.iter().position(|known| *known == word).map(|at| at as f64 + 1.0),
+            Scale::Words | Scale::Steps => {
+                x_words.iter().position(|known| *known == word).map(|at| at as f64 + 1.0)
+            }
             Scale::Linear | Scale::Near => word.parse().ok(),
-            Scale::Log => word.parse().ok().map(f64::log2),
+            Scale::Log | Scale::Bytes => word.parse().ok().map(f64::log2),
         };
         let (factor, title) = self.unit.unwrap_or((1.0, self.measure(samples).label));
         let y = |value: f64| match self.y_scale {
@@ -153,6 +169,7 @@ impl Chart {
             title: self.title.to_owned(),
             x: match self.x_scale {
                 Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
+                Scale::Bytes => Axis::bytes(dimension.label),
                 Scale::Linear if least < most => Axis::between(dimension.label, least, most),
                 _ => Axis::categories(dimension.label, names()),
             },

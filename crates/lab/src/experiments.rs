@@ -21,21 +21,11 @@ const fn study(
 }
 
 static EXPERIMENTS: [Experiment; 60] = [
-    study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
-        sizes::run(bench, sizes::READ)
-    }),
-    study("R6", "Balaji et al. 2004, Figure 6", "send and receive, by message size", |bench| {
-        sizes::run(bench, sizes::SEND)
-    }),
-    study("R7", "Balaji et al. 2004, Figure 7", "write, by message size", |bench| {
-        sizes::run(bench, sizes::WRITE)
-    }),
-    study("R8", "Balaji et al. 2004, Figure 8", "write with immediate data, by message size", |bench| {
-        sizes::run(bench, sizes::WRITE_IMM)
-    }),
-    study("R9", "Balaji et al. 2004, Figure 9", "read from a busy target", |bench| {
-        busy::run(bench, busy::Of::R9)
-    }),
+    sizes::R5,
+    sizes::R6,
+    sizes::R7,
+    sizes::R8,
+    busy::R9,
     throughput::R10,
     throughput::R11,
     throughput::R12,
@@ -51,12 +41,7 @@ static EXPERIMENTS: [Experiment; 60] = [
     utilisation::R22,
     utilisation::R23,
     utilisation::R24,
-    study(
-        "A1",
-        "Lai et al. 2008, micro-benchmarks",
-        "read by message size, and from a busy target",
-        |bench| busy::run(bench, busy::Of::A1),
-    ),
+    busy::A1,
     study(
         "A2",
         "Lai et al. 2008, single file trace",

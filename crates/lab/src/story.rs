@@ -51,11 +51,6 @@ impl Story {
         self.how.push(Part::Text(text.to_owned()));
     }
 
-    /// Adds a list there.
-    pub(crate) fn how_list(&mut self, items: impl IntoIterator<Item = String>) {
-        self.how.push(Part::List(items.into_iter().collect()));
-    }
-
     /// The report as Markdown: the body, and the part on how it was measured.
     pub(crate) fn markdown(&self, checks: &[Check]) -> (String, String) {
         let text =

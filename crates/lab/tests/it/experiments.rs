@@ -619,10 +619,12 @@ fn r5_by_sizes() {
     assert_eq!(lab.runs, ["latency-shm", "latency-tcp", "bandwidth-shm", "bandwidth-tcp"]);
     let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
     assert_eq!(verdicts, ["met", "met", "met"]);
-    let rows = lab.read("R5/rows.csv");
-    let header = "fabric,bytes,background,p50_us,p99_us,mean_us,mb_per_s,initiator_cpu_us,target_cpu_us";
-    assert_eq!(rows.lines().next().unwrap(), header);
-    assert_eq!(rows.lines().count(), 1 + 4 * 21);
+    has_columns(
+        &lab,
+        "R5",
+        "repetition,kind,fabric,bytes,background,p50_us,p99_us,mean_us,mb_per_s,initiator_cpu_us,target_cpu_us",
+    );
+    assert_eq!(lab.read("R5/rows.csv").lines().count(), 1 + 4 * 21);
     let text = lab.read("R5/report.md");
     for part in [
         "# R5: read, by message size (Balaji et al. 2004, Figure 5)",
