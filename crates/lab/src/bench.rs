@@ -382,6 +382,21 @@ impl<'a> Bench<'a> {
         command
     }
 
+    /// Runs a command to its end, which may take as long as `limit`. What it prints is `runs/NAME.EXTENSION`, whose path is returned.
+    pub(crate) fn output(
+        &self,
+        command: Command,
+        name: &str,
+        extension: &str,
+        limit: Duration,
+    ) -> Result<PathBuf> {
+        let [output, log] = [extension, "log"].map(|end| self.path(&format!("runs/{name}.{end}")));
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        let repeat = words.map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ");
+        Process::start(command, &output, &log)?.finish(name, &log, limit, &self.options.stop, || repeat)?;
+        Ok(output)
+    }
+
     /// The path of a result file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)

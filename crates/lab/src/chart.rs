@@ -28,7 +28,12 @@ pub(crate) struct Chart {
     unit: Option<(f64, &'static str)>,
     /// Whether the first repetition is shown alone.
     is_first: bool,
+    /// The target of a case, which is drawn as a dash, and what it is.
+    target: Option<(Target, &'static str)>,
 }
+
+/// What a case is to reach, if it has a target.
+type Target = fn(&str) -> Option<f64>;
 
 /// How values lie on an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +71,7 @@ impl Chart {
             beside: None,
             unit: None,
             is_first: false,
+            target: None,
         }
     }
 
@@ -92,6 +98,11 @@ impl Chart {
     /// The same panel with another unit on the vertical axis.
     pub(crate) const fn unit(self, factor: f64, title: &'static str) -> Chart {
         Chart { unit: Some((factor, title)), ..self }
+    }
+
+    /// The same panel with the targets of its cases.
+    pub(crate) const fn target(self, of: Target, meaning: &'static str) -> Chart {
+        Chart { target: Some((of, meaning)), ..self }
     }
 
     /// The same panel with powers of ten on the vertical axis.
@@ -157,12 +168,22 @@ impl Chart {
         let dashed = |(measure, _)| words(by).into_iter().map(move |of| (of, measure, style(of).ideal()));
         let solid = words(by).into_iter().map(|of| (of, self.measure, style(of)));
         let all = self.beside.into_iter().flat_map(dashed).chain(solid);
-        let lines: Vec<Line> = all.map(|(of, measure, style)| line(of, measure, style)).collect();
+        let mut lines: Vec<Line> = all.map(|(of, measure, style)| line(of, measure, style)).collect();
+        let target = |case: &&str| Some((position(case.split('/').nth(x)?)?, y(self.target?.0(case)?)));
+        let mut targets: Vec<(f64, f64)> = cases.iter().filter_map(target).collect();
+        targets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        targets.dedup();
+        let dash = |(at, y): (f64, f64)| Line::new(Style::TARGET, vec![(at - 0.4, y), (at + 0.4, y)]);
+        match self.x_scale {
+            Scale::Words => lines.extend(targets.into_iter().map(dash)),
+            _ if targets.is_empty() => (),
+            _ => lines.push(Line::new(Style::TARGET, targets)),
+        }
         let ys = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
         let dimension = &samples.dimensions[x];
         let numbers = || x_words.iter().filter_map(|word| word.parse::<f64>().ok());
         let (least, most) = (numbers().fold(f64::MAX, f64::min), numbers().fold(f64::MIN, f64::max));
-        let names = || x_words.iter().map(|word| dimension.label_of(word).to_owned()).collect();
+        let names = || x_words.iter().map(|word| dimension.short_of(word).to_owned()).collect();
         let (lowest, highest) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
         let room = 0.1 * (highest - lowest);
         Panel {
@@ -230,7 +251,8 @@ pub(crate) fn draw(charts: &[Chart], samples: &Samples) -> Drawing {
     }
     let panels = charts.iter().map(|chart| chart.panel(samples)).collect();
     // Its points are medians already.
-    let dashed = charts.iter().find_map(|chart| chart.beside).map(|(_, meaning)| meaning);
+    let meaning = |chart: &Chart| chart.beside.map(|of| of.1).or(chart.target.map(|of| of.1));
+    let dashed = charts.iter().find_map(meaning);
     Drawing { panels, legend, dashed, is_one_repetition: true }
 }
 
@@ -264,6 +286,24 @@ mod tests {
         let labels: Vec<_> = drawing.legend.iter().map(|(label, _)| label.as_str()).collect();
         assert_eq!(labels, ["our system", "the other"]);
         assert!(drawing.legend[0].1 == Style::OURS.bars());
+    }
+
+    #[test]
+    fn targets_are_dashes_at_words_and_one_line_over_numbers() {
+        let mut samples = samples();
+        samples.put("ours/64", [("p99_us", 100.0)]);
+        samples.put("ours/4", [("p99_us", 10.0)]);
+        let targets = |chart: Chart| {
+            let drawing =
+                draw(&[chart.target(|case| case.starts_with("ours").then_some(20.0), "goal")], &samples);
+            assert_eq!(drawing.dashed, Some("goal"));
+            let lines = drawing.panels[0].lines.clone().into_iter().filter(|line| line.style.is_dashed());
+            lines.map(|line| line.points).collect::<Vec<_>>()
+        };
+        let words = targets(Chart::bars("", "p99_us", "load", "system").of("*/idle,busy"));
+        assert_eq!(words, [[(0.6, 20.0), (1.4, 20.0)], [(1.6, 20.0), (2.4, 20.0)]]);
+        let numbers = targets(Chart::lines("", "p99_us", "load", "system").of("*/64,4"));
+        assert_eq!(numbers, [[(2.0, 20.0), (6.0, 20.0)]]);
     }
 
     #[test]

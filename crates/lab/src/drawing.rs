@@ -17,11 +17,6 @@ pub(crate) struct Drawing {
     pub(crate) is_one_repetition: bool,
 }
 
-/// The entries of a legend.
-pub(crate) fn legend<const N: usize>(entries: [(&str, Style); N]) -> Vec<(String, Style)> {
-    entries.into_iter().map(|(label, style)| (label.to_owned(), style)).collect()
-}
-
 /// Draws the drawings of all repetitions as one SVG.
 pub(crate) fn draw(title: &str, drawings: Vec<Drawing>) -> Result<String> {
     let drawing = merge(drawings);
@@ -163,7 +158,7 @@ mod tests {
     fn a_dashed_line_means_one_thing_and_the_legend_says_it() {
         let mut drawing = drawing([1.0, 5.0], 5.0);
         drawing.panels[0].lines.push(Line::new(Style::BASELINE.ideal(), vec![(1.0, 5.0), (2.0, 5.0)]));
-        drawing.legend = legend([("ours", Style::OURS)]);
+        drawing.legend = vec![("ours".to_owned(), Style::OURS)];
         drawing.dashed = Some("ideal");
         let svg = draw("t", vec![drawing]).unwrap();
         assert!(svg.contains("ours") && svg.contains("ideal"), "{svg}");

@@ -84,21 +84,10 @@ static EXPERIMENTS: [Experiment; 60] = [
         "half to ten times the capacity: Sidelong beside Envoy, HAProxy and httpd",
         overload::beside,
     ),
-    study(
-        "C1",
-        "Gu and Wang 2004, Figure 1",
-        "response time by trace and update protocol, 64 nodes",
-        |bench| rams::run(bench, rams::Of::Traces),
-    ),
-    study("C2", "Gu and Wang 2004, Figure 2", "response time by cluster size", |bench| {
-        rams::run(bench, rams::Of::Response)
-    }),
-    study("C3", "Gu and Wang 2004, Figure 3", "throughput by cluster size", |bench| {
-        rams::run(bench, rams::Of::Throughput)
-    }),
-    study("C4", "Gu and Wang 2004, Figure 4", "one-sided reads that fail, by cluster size", |bench| {
-        rams::run(bench, rams::Of::Failures)
-    }),
+    rams::C1,
+    rams::C2,
+    rams::C3,
+    rams::C4,
     monitoring::MT1,
     monitoring::M3,
     monitoring::M4,
@@ -109,15 +98,10 @@ static EXPERIMENTS: [Experiment; 60] = [
     monitoring::M9,
     beside::S1,
     scale::S2,
-    study(
-        "L1",
-        OWN,
-        "the cooperative cache of C1 to C4 live, beside simulated and published",
-        rams::live::run,
-    ),
+    rams::L1,
     perftest::PERFTEST,
-    study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
-    study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
+    speed::SIM_SPEED,
+    overhead::EDGE_OVERHEAD,
     day::DA,
     sessions::QA,
     latency::MOVE_LATENCY,
@@ -128,7 +112,7 @@ static EXPERIMENTS: [Experiment; 60] = [
         "goodput by load on gunicorns whose workers the file does not give",
         overload::on_gunicorn,
     ),
-    study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
+    fronts::F1,
     cache::K1,
     cache::K2,
     cache::K3,

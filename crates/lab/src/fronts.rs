@@ -4,407 +4,328 @@
 //! The pool that all sites share is what a sceptic asks for. On these nodes every server can serve every site at any time, so that it
 //! is the fastest by far; it has no floors and no targets.
 
-mod judge;
 mod load;
-mod report;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
+use sidelong_config::Configuration;
 use sidelong_figure::Style;
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
-use crate::drawing::Drawing;
+use crate::design::Design;
 use crate::error::{Error, Result};
+use crate::experiment::{Experiment, OWN};
+use crate::measure::{Dimension, Measure, Word, is_like};
 use crate::report::Settings;
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
-use crate::table::Fixed;
-use crate::up::{Spread, Summary};
-use load::{Case, Extent, Load};
+use crate::samples::Samples;
+use crate::series::Series;
+use crate::setup::{EDGES, RATIO_SLACK};
+use load::{BURST, LAYOUT, NOISE, Plan, SLOWDOWN, TARGET, TIMES};
 
-/// What clients connect to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Proxy {
-    Nginx,
-    Httpd,
-    Haproxy,
-    /// The same, whose Lua asks for the server of each request.
-    HaproxyByChoice,
-    Envoy,
-    /// Sidelong's own.
-    Edge,
+/// The cases, in full and quick.
+const CASES: [&[&str]; 2] = [
+    &["bursts/2/*/*", "equal,slow/1,2,4/*/own,sidelong", "overload,instant/1/*/own,sidelong"],
+    &["bursts/2/*/*", "equal/1/*/own,sidelong", "slow/4/*/own,sidelong", "overload,instant/1/*/own,sidelong"],
+];
+/// The edge has no pool that all sites share, and among the servers of one site it has one method. HAProxy by itself has its turns once.
+const NEVER: [&str; 3] =
+    ["*/*/haproxy-by-choice/own,shared", "*/*/edge/shared", "equal,slow,overload,instant/*/edge/own"];
+/// Turns of each site in the bursts, and the time of other runs.
+const ROUNDS: [u64; 2] = [3, 1];
+const LENGTHS: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(3)];
+/// Those of other makes, and how much CPU time of a request each may have led, of what it has by itself: by choice, by weights, and by
+/// choice in Lua.
+const OTHERS: [(&str, f64); 5] =
+    [("nginx", 1.05), ("httpd", 1.05), ("haproxy", 1.01), ("haproxy-by-choice", 1.3), ("envoy", 1.05)];
+/// Bursts: requests/s of what is led to itself, and to Sidelong's own edge.
+const GAIN_MIN: f64 = 2.2;
+const SHARE_MIN: f64 = 0.97;
+/// The median time from a load step to the first request on a moved node, to that of the edge.
+const STEP_MAX: f64 = 1.25;
+/// Servers that take no time: requests/s behind nginx.
+const NGINX_MIN: f64 = 0.97;
+/// One slow server behind four proxies, and equal servers behind one: requests/s and p99.
+const ONE_SITE: [(&str, &str, f64, f64); 2] =
+    [("slow/4", "one slow server, 4 proxies", 1.15, 0.85), ("equal/1", "equal servers, 1 proxy", 0.98, 1.05)];
+
+pub(crate) const F1: Experiment = Experiment::new(
+    "F1",
+    OWN,
+    "nginx, httpd, HAProxy and Envoy, led and by themselves",
+    Design {
+        repeat: [3, 1],
+        dimensions: &[
+            Dimension::new(
+                "load",
+                "load",
+                &[
+                    Word::plain("bursts", "bursts for three sites in turn"),
+                    Word::plain("equal", "equal servers"),
+                    Word::plain("slow", "one server secretly slower"),
+                    Word::plain("overload", "ten times the load, with a target"),
+                    Word::plain("instant", "servers that take no time"),
+                ],
+            ),
+            Dimension::new("proxies", "proxies", &[]),
+            Dimension::new(
+                "proxy",
+                "clients connect to",
+                &[
+                    Word::new("nginx", "nginx", Style::BASELINE),
+                    Word::new("httpd", "httpd", Style::THIRD),
+                    Word::new("haproxy", "haproxy", Style::FOURTH),
+                    // The same, whose Lua asks for the server of each request.
+                    Word::new("haproxy-by-choice", "haproxy by choice", Style::series(5)),
+                    Word::new("envoy", "envoy", Style::FIFTH),
+                    Word::new("edge", "Sidelong's edge", Style::OURS),
+                ],
+            ),
+            Dimension::new(
+                "by",
+                "chosen by",
+                &[
+                    Word::plain("own", "itself").short("own"),
+                    Word::plain("sidelong", "Sidelong").short("led"),
+                    Word::plain("shared", "itself, one pool").short("pool"),
+                ],
+            ),
+        ],
+        cases: CASES[0],
+        measures: &[
+            Measure::new("requests_per_s", "requests/s", [1, 0])
+                .possible(|case| 0.0..=load::requests_per_s_max(case.name)),
+            // Answers within the target, of what the servers can answer.
+            Measure::new("goodput", "goodput", [4, 2]).possible(|_| 0.0..=NOISE),
+            Measure::new("p50_ms", "p50, ms", [3, 1]).possible(|case| 0.0..=case.most("p99_ms")),
+            Measure::new("p99_ms", "p99, ms", [3, 1]),
+            Measure::new("moves", "moves", [0, 0]),
+            Measure::new("move_p50_ms", "a move, p50 ms", [3, 2]),
+            Measure::new("step_p50_ms", "load step to first request on a moved node, p50 ms", [3, 1]),
+            // Of the proxies, for each request, answered or not.
+            Measure::new("cpu_us_per_request", "CPU of a request, µs", [2, 1]),
+            Measure::derived("requests_per_s_of_core", "requests/s of a core", 0),
+            Measure::new("front_percent", "a front, % of a CPU", [2, 1]),
+            // In a pool that all sites share there are no servers of another site.
+            Measure::new("misdirected", "wrong-site requests", [0, 0]),
+            Measure::new("errors", "errors", [0, 0]),
+        ],
+        charts: &[
+            Chart::bars("bursts, three sites", "requests_per_s", "by", "proxy").of("bursts/2/*/*"),
+            Chart::bars("one slow server, 4 proxies", "p99_ms", "by", "proxy").of("slow/4/*/*"),
+            Chart::bars("ten times the load", "goodput", "by", "proxy").of("overload/1/*/*"),
+            Chart::bars("what a request costs", "cpu_us_per_request", "by", "proxy").of("instant/1/*/*"),
+        ],
+        settings: |_| {
+            json!({
+                "burst": BURST,
+                "proxies": EDGES,
+                "slowdown": SLOWDOWN,
+                "times": TIMES,
+                "target_ms": TARGET.as_millis(),
+                "set_up": Settings::of(load::DEMAND).describe(),
+                // Proxies that are not here, by what `up` says of each.
+                "missing": [],
+            })
+        },
+        template: include_str!("fronts.md"),
+        run,
+        conclude,
+        ..Design::DEFAULT
+    },
+);
+
+/// The program itself, which `up --front` names, whoever chooses for it.
+fn program(proxy: &str) -> &str {
+    proxy.trim_end_matches("-by-choice")
 }
 
-impl Proxy {
-    const ALL: [Proxy; 6] =
-        [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::HaproxyByChoice, Proxy::Envoy, Proxy::Edge];
-    /// Those of other makes.
-    const OTHERS: [Proxy; 5] =
-        [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::HaproxyByChoice, Proxy::Envoy];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Proxy::Nginx => "nginx",
-            Proxy::Httpd => "httpd",
-            Proxy::Haproxy => "haproxy",
-            Proxy::HaproxyByChoice => "haproxy by choice",
-            Proxy::Envoy => "envoy",
-            Proxy::Edge => "edge",
-        }
-    }
-
-    /// In the names of files.
-    fn word(self) -> String {
-        self.name().replace(' ', "-")
-    }
-
-    /// The program itself, which `up --front` names, whoever chooses for it.
-    const fn program(self) -> Proxy {
-        match self {
-            Proxy::HaproxyByChoice => Proxy::Haproxy,
-            Proxy::Nginx | Proxy::Httpd | Proxy::Haproxy | Proxy::Envoy | Proxy::Edge => self,
-        }
-    }
-
-    const fn style(self) -> Style {
-        match self {
-            Proxy::Nginx => Style::BASELINE,
-            Proxy::Httpd => Style::THIRD,
-            Proxy::Haproxy => Style::FOURTH,
-            Proxy::HaproxyByChoice => Style::series(5),
-            Proxy::Envoy => Style::FIFTH,
-            Proxy::Edge => Style::OURS,
-        }
-    }
-
-    /// How Sidelong leads it.
-    const fn led_by(self) -> &'static str {
-        match self {
-            Proxy::Haproxy => "Sidelong, weights",
-            Proxy::Nginx | Proxy::Httpd | Proxy::HaproxyByChoice | Proxy::Envoy | Proxy::Edge => {
-                "Sidelong, choice"
-            }
-        }
-    }
-
-    /// Its own best method.
-    const fn own_method(self) -> &'static str {
-        match self {
-            Proxy::Nginx => "least_conn",
-            Proxy::Httpd => "bybusyness",
-            Proxy::Haproxy | Proxy::HaproxyByChoice => "leastconn",
-            Proxy::Envoy => "LEAST_REQUEST",
-            Proxy::Edge => "Sidelong, no moves",
-        }
-    }
-}
-
-/// Who chooses the server of a request, as `up --by` names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum By {
-    Own,
-    Sidelong,
-    Shared,
-}
-
-impl By {
-    const ALL: [By; 3] = [By::Own, By::Sidelong, By::Shared];
-
-    const fn name(self) -> &'static str {
-        match self {
-            By::Own => "own",
-            By::Sidelong => "sidelong",
-            By::Shared => "shared",
-        }
-    }
-}
-
-/// The systems that a load is put on, in the order of their turns. The edge has no pool that all sites share, and among the servers
-/// of one site it has one method. HAProxy by itself has its turns once.
-fn systems(load: Load) -> impl Iterator<Item = (Proxy, By)> {
-    let all = Proxy::ALL.into_iter().flat_map(|proxy| By::ALL.map(|by| (proxy, by)));
-    all.filter(move |(proxy, by)| match by {
-        By::Sidelong => true,
-        By::Own | By::Shared if proxy.program() != *proxy => false,
-        By::Own => load.has_sites() || *proxy != Proxy::Edge,
-        By::Shared => load.has_sites() && *proxy != Proxy::Edge,
-    })
-}
-
-/// The figures of one run.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Row {
-    #[serde(flatten)]
-    case: Case,
-    proxy: Proxy,
-    by: By,
-    requests_per_s: f64,
-    /// Answers within the target, of what the servers can answer. Where there is a target.
-    goodput: Option<f64>,
-    p50_ms: f64,
-    p99_ms: f64,
-    moves: u64,
-    move_ms: Option<Spread>,
-    step_ms: Option<Spread>,
-    /// CPU time of the proxies for each request, answered or not.
-    cpu_us: f64,
-    /// What a front takes of one CPU.
-    front_cpu: Option<f64>,
-    /// Requests that came to a server of another site. In a pool that all sites share there are no such servers.
-    misdirected: Option<u64>,
-    errors: u64,
-}
-
-impl Row {
-    fn new(case: Case, (proxy, by): (Proxy, By), summary: &Summary, goodput: Option<f64>) -> Row {
-        let is_led = by == By::Sidelong && proxy != Proxy::Edge;
-        let of_a_front = summary.fronts_cpu_s / summary.seconds / f64::from(case.proxies);
-        Row {
-            case,
-            proxy,
-            by,
-            requests_per_s: summary.requests_per_s,
-            goodput,
-            p50_ms: summary.p50_ms,
-            p99_ms: summary.p99_ms,
-            moves: summary.moves,
-            move_ms: summary.move_ms,
-            step_ms: summary.step_to_first_request_ms,
-            cpu_us: summary.proxies_cpu_s * 1e6 / summary.requests as f64,
-            front_cpu: is_led.then_some(of_a_front),
-            misdirected: (by != By::Shared).then_some(summary.misdirected),
-            errors: summary.errors,
-        }
-    }
-
-    /// Requests/s for which the proxy needs the whole of a CPU.
-    fn per_core(&self) -> f64 {
-        1e6 / self.cpu_us
-    }
-}
-
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-struct TableLine {
-    load: Load,
-    proxies: u16,
-    proxy: Proxy,
-    by: By,
-    requests_per_s: Fixed<1>,
-    goodput: Option<Fixed<4>>,
-    p50_ms: Fixed<3>,
-    p99_ms: Fixed<3>,
-    moves: u64,
-    move_ms_p50: Option<Fixed<3>>,
-    step_ms_p50: Option<Fixed<3>>,
-    cpu_us_per_request: Fixed<2>,
-    front_cpu: Option<Fixed<4>>,
-    misdirected: Option<u64>,
-    errors: u64,
-}
-
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    let extent = if bench.options.quick { Extent::QUICK } else { Extent::FULL };
-    study::run(bench, Fronts { settings: Settings::of(load::DEMAND), extent, missing: Vec::new() })
-}
-
-#[derive(Serialize)]
-struct Fronts {
-    #[serde(flatten)]
-    settings: Settings,
-    #[serde(skip)]
-    extent: Extent,
-    /// Proxies that are not here, with what `up` says of it.
-    missing: Vec<(Proxy, String)>,
-}
-
-impl Fronts {
-    fn turns(&self) -> Vec<(Case, Proxy, By)> {
-        let of = |case: &Case| systems(case.load).map(|(proxy, by)| (*case, proxy, by)).collect::<Vec<_>>();
-        self.extent.cases.iter().flat_map(of).collect()
-    }
-
-    /// Makes one run. `None` if the proxy is not here.
-    fn turn(
-        &mut self,
-        bench: &Bench<'_>,
-        case: Case,
-        proxy: Proxy,
-        by: By,
-        name: &str,
-    ) -> Result<Option<Row>> {
-        let time = self.extent.time(case.load, by);
-        let file = case.cluster_file(&bench.ground, by, &self.extent);
-        let about = format!("{}, {} by {}", case.describe(), proxy.name(), by.name());
-        let by_whom = if proxy == Proxy::HaproxyByChoice { "choose" } else { by.name() };
-        let front = ["--front", proxy.program().name(), "--by", by_whom];
-        let with: &[_] = if proxy == Proxy::Edge { &[] } else { &front };
-        let ran = match case.load.target() {
-            Some(_) => bench.up_by_request(with, name, &about, &file, time),
-            None => bench.up_on(with, name, &about, &file, time).map(|summary| (summary, Vec::new())),
-        };
-        let (summary, requests) = match ran {
-            Err(Error::Failed { said, .. }) if said.contains("--front") => {
-                self.missing.push((proxy, said.trim_start_matches("sidelong: ").to_owned()));
-                return Ok(None);
-            }
-            ran => ran?,
-        };
-        let goodput = case.load.target().map(|target| load::goodput(&requests, target, time));
-        Ok(Some(Row::new(case, (proxy, by), &summary, goodput)))
-    }
-}
-
-impl Study for Fronts {
-    type Row = Row;
-    type Line = TableLine;
-
-    const REPEAT: [u32; 2] = [3, 1];
-
-    fn plan(&self) -> Vec<Duration> {
-        self.turns().into_iter().map(|(case, _, by)| self.extent.time(case.load, by)).collect()
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Fronts>) -> Result<()> {
-        for (case, proxy, by) in self.turns() {
-            if self.missing.iter().any(|(missing, _)| [proxy, proxy.program()].contains(missing)) {
+fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let (rounds, length) = (bench.either(ROUNDS), bench.either(LENGTHS));
+    let all = bench.either(CASES).iter().flat_map(|cases| bench.samples.cases(cases));
+    let turns = all.filter(|case| !NEVER.iter().any(|never| is_like(case, never)));
+    let turns: Vec<String> = turns.map(str::to_owned).collect();
+    let plans: Vec<Plan<'_>> = turns.iter().map(|case| Plan::new(case, rounds, length)).collect();
+    let mut missing: Vec<(&str, String)> = Vec::new();
+    bench.rounds(&plans.iter().map(Plan::time).collect::<Vec<_>>(), |bench| {
+        for (case, plan) in turns.iter().zip(&plans) {
+            if missing.iter().any(|(proxy, _)| [plan.proxy, program(plan.proxy)].contains(proxy)) {
                 bench.skip();
                 continue;
             }
-            let name = bench.name(format!("{}-{}-{}", case.word(), proxy.word(), by.name()));
+            let name = bench.name(case.replace('/', "-"));
             bench.begin(&name);
-            let row = self.turn(bench, case, proxy, by, &name)?;
+            let figures = turn(bench, plan, &name, &bench.samples.label(case));
             bench.end();
-            if let Some(row) = row {
-                rows.push(self, row)?;
+            match figures {
+                Err(Error::Failed { said, .. }) if said.contains("--front") => {
+                    missing.push((plan.proxy, said.trim_start_matches("sidelong: ").to_owned()));
+                    bench.set("missing", missing.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>());
+                }
+                figures => bench.sample(case, figures?)?,
             }
         }
         Ok(())
-    }
-
-    fn lines(&self, row: &Row) -> Vec<TableLine> {
-        let Row { case, proxy, by, requests_per_s, goodput, p50_ms, p99_ms, moves, .. } = *row;
-        vec![TableLine {
-            load: case.load,
-            proxies: case.proxies,
-            proxy,
-            by,
-            requests_per_s: Fixed(requests_per_s),
-            goodput: goodput.map(Fixed),
-            p50_ms: Fixed(p50_ms),
-            p99_ms: Fixed(p99_ms),
-            moves,
-            move_ms_p50: row.move_ms.map(|took| Fixed(took.p50)),
-            step_ms_p50: row.step_ms.map(|took| Fixed(took.p50)),
-            cpu_us_per_request: Fixed(row.cpu_us),
-            front_cpu: row.front_cpu.map(Fixed),
-            misdirected: row.misdirected,
-            errors: row.errors,
-        }]
-    }
-
-    fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let of =
-            |what: &str| format!("{}, {} by {}: {what}", row.case.word(), row.proxy.name(), row.by.name());
-        let most = row.case.load.requests_per_s_max(row.by);
-        let goodput = row.goodput.map(|goodput| Bound::new(of("goodput"), goodput, 0.0..=load::NOISE));
-        let figures = [
-            Bound::new(of("requests/s"), row.requests_per_s, 0.0..=most),
-            Bound::new(of("p50, ms"), row.p50_ms, 0.0..=row.p99_ms),
-            Bound::not_below_zero(of("CPU time of a request"), row.cpu_us),
-        ];
-        figures.into_iter().chain(goodput).collect()
-    }
-
-    fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        judge::checks(rows)
-    }
-
-    fn draw(&self, rows: &[Row]) -> Drawing {
-        report::draw(rows)
-    }
-
-    fn tell(&self, rows: &[Row], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
+    })
 }
 
-fn find(rows: &[Row], load: Load, proxies: u16, system: (Proxy, By)) -> Option<&Row> {
-    rows.iter().find(|row| row.case == Case { load, proxies } && (row.proxy, row.by) == system)
+/// Makes a run.
+fn turn(bench: &Bench<'_>, plan: &Plan<'_>, name: &str, about: &str) -> Result<Vec<(&'static str, f64)>> {
+    let by = if plan.proxy == program(plan.proxy) { plan.by } else { "choose" };
+    let front = ["--front", program(plan.proxy), "--by", by];
+    let with: &[&str] = if plan.proxy == "edge" { &[] } else { &front };
+    let (file, time) = (plan.cluster_file(&bench.ground), plan.time());
+    let (summary, goodput) = if plan.load == "overload" {
+        let (summary, requests) = bench.up_by_request(with, name, about, &file, time)?;
+        (summary, Some(load::goodput(&requests, time)))
+    } else {
+        (bench.up_on(with, name, about, &file, time)?, None)
+    };
+    let mut figures = vec![
+        ("requests_per_s", summary.requests_per_s),
+        ("p50_ms", summary.p50_ms),
+        ("p99_ms", summary.p99_ms),
+        ("moves", summary.moves as f64),
+        ("cpu_us_per_request", summary.proxies_cpu_s * 1e6 / summary.requests as f64),
+        ("errors", summary.errors as f64),
+    ];
+    figures.extend(goodput.map(|goodput| ("goodput", goodput)));
+    figures.extend(summary.move_ms.map(|took| ("move_p50_ms", took.p50)));
+    figures.extend(summary.step_to_first_request_ms.map(|took| ("step_p50_ms", took.p50)));
+    if plan.by == "sidelong" && plan.proxy != "edge" {
+        let of_a_front = summary.fronts_cpu_s / summary.seconds / f64::from(plan.proxies);
+        figures.push(("front_percent", 100.0 * of_a_front));
+    }
+    figures.extend((plan.by != "shared").then_some(("misdirected", summary.misdirected as f64)));
+    Ok(figures)
+}
+
+/// What Sidelong leads is compared with the same proxy by its own best method, and under bursts with Sidelong's own edge.
+fn conclude(samples: &mut Samples) -> Vec<Check> {
+    samples.derive("requests_per_s_of_core", "*/*/*/*", |samples, case| {
+        samples[case]["cpu_us_per_request"].map(|us| 1e6 / us)
+    });
+    let of = |load: &str, proxy: &str, by, measure| &samples[format!("{load}/{proxy}/{by}")][measure];
+    let led = |load, proxy, measure| of(load, proxy, "sidelong", measure);
+    let ratio = |ours: &Series, theirs: &Series| {
+        ours.with(theirs, |ours, theirs| if ours > 0.0 && theirs > 0.0 { ours / theirs } else { f64::NAN })
+    };
+    let led_to_own =
+        |load, proxy, measure| ratio(led(load, proxy, measure), of(load, program(proxy), "own", measure));
+    let (bursts, mut checks) = ("bursts/2", Vec::new());
+    let most = LAYOUT.ideal_rate(Configuration::Reconfigured) / LAYOUT.ideal_rate(Configuration::Rigid);
+    let named = |proxy: &str| samples.dimensions[2].label_of(proxy).to_owned();
+    for (proxy, _) in OTHERS {
+        let name = named(proxy);
+        let to_edge = |measure| ratio(led(bursts, proxy, measure), led(bursts, "edge", measure));
+        checks.extend([
+            Check::at_least(
+                format!("bursts of {BURST}, requests/s: {name}, led / by itself"),
+                GAIN_MIN,
+                led_to_own(bursts, proxy, "requests_per_s"),
+            )
+            .possible(0.0..=RATIO_SLACK * most),
+            Check::at_least(
+                format!("bursts of {BURST}, requests/s: {name}, led / Sidelong's edge"),
+                SHARE_MIN,
+                to_edge("requests_per_s"),
+            ),
+            Check::at_most(
+                format!("load step to first request on a moved node, p50: {name}, led / Sidelong's edge"),
+                STEP_MAX,
+                to_edge("step_p50_ms"),
+            ),
+        ]);
+    }
+    for (proxy, most) in OTHERS {
+        let what = format!("CPU time of a request: {}, led / by itself", named(proxy));
+        checks.push(Check::at_most(what, most, led_to_own("instant/1", proxy, "cpu_us_per_request")));
+    }
+    checks.push(Check::at_least(
+        "servers that take no time, requests/s: nginx, led / by itself",
+        NGINX_MIN,
+        led_to_own("instant/1", "nginx", "requests_per_s"),
+    ));
+    for (load, told, least, most) in ONE_SITE {
+        for (proxy, _) in OTHERS {
+            let what = |figure| format!("{told}, {figure}: {}, led / by itself", named(proxy));
+            checks.extend([
+                Check::at_least(what("requests/s"), least, led_to_own(load, proxy, "requests_per_s")),
+                Check::at_most(what("p99"), most, led_to_own(load, proxy, "p99_ms")),
+            ]);
+        }
+    }
+    checks.extend([
+        Check::at_most("wrong-site requests, all runs", 0.0, samples.total("*/*/*/*", "misdirected")),
+        // Proxies that reject nobody cannot answer all of ten times the load.
+        Check::at_most(
+            "requests without an answer, all runs but those of ten times the load",
+            0.0,
+            samples.total("bursts,equal,slow,instant/*/*/*", "errors"),
+        ),
+    ]);
+    checks
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::design::tests::judged;
 
-    /// What comes of a full run on a machine where leading costs nothing, and pays.
-    pub(super) fn rows() -> Vec<Row> {
-        let spread = |p50| Spread { count: 15, p50, p99: 40.0, max: 41.0 };
-        let row = |(case, proxy, by): (Case, Proxy, By)| {
-            let is_led = by == By::Sidelong;
-            let has_moves = is_led && case.load.has_sites();
-            let [slower, faster] =
-                if case.load == Load::Slow && !is_led { [30.0, 900.0] } else { [20.0, 1100.0] };
-            Row {
-                case,
-                proxy,
-                by,
-                requests_per_s: match (case.load.has_sites(), by) {
-                    (false, _) => faster,
-                    (true, By::Own) => 1044.0,
-                    (true, By::Sidelong) => 2350.0,
-                    (true, By::Shared) => 3200.0,
-                },
-                goodput: case.load.target().map(|_| if is_led { 0.95 } else { 0.1 }),
-                p50_ms: 13.0,
-                p99_ms: slower,
-                moves: if has_moves { 33 } else { 0 },
-                move_ms: has_moves.then(|| spread(1.1)),
-                step_ms: has_moves.then(|| spread(17.0)),
-                cpu_us: 30.0,
-                front_cpu: is_led.then_some(0.02),
-                misdirected: (by != By::Shared).then_some(0),
-                errors: 0,
+    /// The verdicts of a run on a machine where leading costs nothing, and pays, but for what `spoil` makes of the figures of a case:
+    /// requests/s, p99, step, CPU time, misdirected and errors.
+    fn verdicts(spoil: impl Fn(&str, &mut [f64; 6])) -> Vec<&'static str> {
+        judged(&F1, |samples| {
+            let cases: Vec<String> = samples.cases("*/*/*/*").into_iter().map(str::to_owned).collect();
+            for case in cases.iter().filter(|case| !NEVER.iter().any(|never| is_like(case, never))) {
+                let gain = if is_like(case, "bursts/*/*/own") { 2.25 } else { 1.2 };
+                let mut figures = match case.ends_with("/sidelong") {
+                    true => [1000.0, 20.0, 17.0, 30.0, 0.0, 0.0],
+                    false => [1000.0 / gain, 30.0, 17.0, 30.0, 0.0, 0.0],
+                };
+                spoil(case, &mut figures);
+                let names = [
+                    "requests_per_s",
+                    "p99_ms",
+                    "step_p50_ms",
+                    "cpu_us_per_request",
+                    "misdirected",
+                    "errors",
+                ];
+                samples.put(case, names.into_iter().zip(figures));
             }
+        })
+    }
+
+    #[test]
+    fn what_is_led_is_judged_beside_itself_and_beside_the_edge() {
+        let missed = |spoil: fn(&str, &mut [f64; 6])| {
+            verdicts(spoil).iter().filter(|verdict| **verdict == "MISSED").count()
         };
-        fronts(Extent::FULL).turns().into_iter().map(row).collect()
-    }
-
-    pub(super) fn fronts(extent: Extent) -> Fronts {
-        Fronts { settings: Settings::of(load::DEMAND), extent, missing: Vec::new() }
-    }
-
-    #[test]
-    fn a_row_has_the_columns_of_its_experiment() {
-        let fronts = fronts(Extent::QUICK);
-        let [columns, line] = crate::table::written(fronts.lines(&rows()[1]).remove(0));
-        assert_eq!(
-            columns,
-            "load,proxies,proxy,by,requests_per_s,goodput,p50_ms,p99_ms,moves,move_ms_p50,step_ms_p50,cpu_us_per_request,front_cpu,\
-             misdirected,errors"
-        );
-        assert_eq!(line, "bursts,2,nginx,sidelong,2350.0,,13.000,20.000,33,1.100,17.000,30.00,0.0200,0,0");
-        let with_target = rows().into_iter().find(|row| row.goodput.is_some()).unwrap();
-        assert_eq!((fronts.bounds(&rows()[1]).len(), fronts.bounds(&with_target).len()), (3, 4));
+        assert_eq!(verdicts(|_, _| ()), ["met"; 5 * 3 + 5 + 1 + 2 * 5 * 2 + 2]);
+        // CPU time and both sums; in bursts all three; one slow server: both.
+        let spoilt = missed(|case, figures| {
+            if is_like(case, "*/*/haproxy/sidelong") {
+                figures[3..].copy_from_slice(&[30.6, 1.0, 1.0]);
+                if is_like(case, "bursts,slow/*/*/*") {
+                    figures[..3].copy_from_slice(&[900.0, 30.0, 34.0]);
+                }
+            }
+        });
+        assert_eq!(spoilt, 1 + 2 + 3 + 2);
+        assert_eq!(missed(|case, figures| figures[5] = f64::from(u8::from(case.starts_with("overload")))), 0);
     }
 
     #[test]
-    fn each_proxy_has_its_turns_under_each_load() {
-        let count = |load| systems(load).count();
-        assert_eq!((count(Load::Bursts), count(Load::Equal)), (15, 10));
-        assert_eq!(fronts(Extent::QUICK).turns().len(), 15 + 4 * 10);
-        assert_eq!(fronts(Extent::FULL).plan().len(), 15 + 8 * 10);
-        // The figures of what is compared come from runs that follow each other.
-        for (case, proxy, by) in fronts(Extent::FULL).turns() {
-            assert!(
-                by != By::Own
-                    || proxy == Proxy::Edge
-                    || systems(case.load).any(|other| other == (proxy, By::Sidelong))
-            );
-        }
+    fn a_proxy_that_is_not_here_is_not_judged() {
+        let verdicts = verdicts(|case, figures| {
+            if is_like(case, "*/*/httpd/*") {
+                figures[..4].fill(f64::NAN);
+            }
+        });
+        let count = |what| verdicts.iter().filter(|verdict| **verdict == what).count();
+        assert_eq!((count("not measured"), count("met")), (8, 43 - 8));
     }
 }

@@ -25,13 +25,20 @@ pub(crate) struct Word {
     pub(crate) word: &'static str,
     /// The same for people.
     pub(crate) label: &'static str,
+    /// The same where there is little room: under an axis.
+    short: &'static str,
     /// How a line or bar is drawn that stands for it.
     pub(crate) style: Style,
 }
 
 impl Word {
     pub(crate) const fn new(word: &'static str, label: &'static str, style: Style) -> Word {
-        Word { word, label, style }
+        Word { word, label, short: label, style }
+    }
+
+    /// The same word with another name under an axis.
+    pub(crate) const fn short(self, short: &'static str) -> Word {
+        Word { short, ..self }
     }
 
     /// A word that no line stands for.
@@ -48,6 +55,11 @@ impl Dimension {
     /// A word for people. A word that is not declared stands for itself.
     pub(crate) fn label_of<'a>(&self, word: &'a str) -> &'a str {
         self.find(word).map_or(word, |word| word.label)
+    }
+
+    /// The same where there is little room.
+    pub(crate) fn short_of<'a>(&self, word: &'a str) -> &'a str {
+        self.find(word).map_or(word, |word| word.short)
     }
 
     pub(crate) fn find(&self, word: &str) -> Option<&'static Word> {
@@ -133,7 +145,7 @@ mod tests {
 
     #[test]
     fn patterns_cover_cases() {
-        const WORDS: &[Word] = &[Word::plain("a", "A"), Word::plain("b", "B")];
+        const WORDS: &[Word] = &[Word::plain("a", "A"), Word::plain("b", "Bee").short("B")];
         let dimensions = [Dimension::new("x", "", WORDS), Dimension::new("y", "", WORDS)];
         assert_eq!(expand("*/b,c", &dimensions), ["a/b", "a/c", "b/b", "b/c"]);
         assert_eq!(expand("*", &dimensions), ["a", "b"]);
@@ -142,6 +154,7 @@ mod tests {
         assert_eq!(covered("a/c,b"), [true, true, false]);
         assert_eq!(covered("*/b"), [true, false, true]);
         assert_eq!(covered("*"), [false; 3], "it has another number of dimensions");
-        assert_eq!([dimensions[0].label_of("a"), dimensions[0].label_of("z")], ["A", "z"]);
+        assert_eq!(["a", "b", "z"].map(|word| dimensions[0].label_of(word)), ["A", "Bee", "z"]);
+        assert_eq!(["a", "b", "z"].map(|word| dimensions[0].short_of(word)), ["A", "B", "z"]);
     }
 }

@@ -13,7 +13,6 @@ use sidelong_figure::Style;
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::measure::{Dimension, Measure, Word};
-use crate::process::{Ended, Process, last_line, quoted};
 use crate::results::perf::Figures;
 
 /// Limit of the output, in bytes.
@@ -197,23 +196,9 @@ pub(crate) fn run(
 
 /// Runs `perf` with `arguments` and `--json`, planned for `time`. Returns the path of its output.
 pub(crate) fn output(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Duration) -> Result<PathBuf> {
-    let (output, log) = (bench.path(&format!("runs/{name}.json")), bench.path(&format!("runs/{name}.log")));
-    let arguments: Vec<&str> = [&["perf"], arguments, &["--json"]].concat();
-    let program = &bench.options.program;
-    let repeat = || format!("{} {}", quoted(program), arguments.join(" "));
-    let mut command = Command::new(program);
-    command.args(&arguments);
-    let mut perf = Process::start(command, &output, &log)?;
-    let limit = time * SLOWER_MAX + OVERHEAD_MAX;
-    match perf.wait(limit, &bench.options.stop)? {
-        Ended::Stopped => Err(Error::Interrupted),
-        Ended::TooLong => Err(Error::TooLong { run: name.to_owned(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
-            Err(Error::Failed { run: name.to_owned(), said, repeat: repeat() })
-        }
-        Ended::Itself(_) => Ok(output),
-    }
+    let mut command = Command::new(&bench.options.program);
+    command.arg("perf").args(arguments).arg("--json");
+    bench.output(command, name, "json", time * SLOWER_MAX + OVERHEAD_MAX)
 }
 
 /// The content of that file.
@@ -237,27 +222,21 @@ fn read(path: &Path) -> Result<Vec<Figures>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::perf::tests::figures;
-    use crate::results::perf::{Bandwidth, PerfFabric, Speed};
+
+    const ONE: &str = r#"{"operation":"read","ping_pong":false,"fabric":"tcp","device":"a device","completion":"polling","peers":1,
+        "bytes":1,"bytes_moved":8,"background":0,"target_cpu":0,"initiator_cpu":1,"p50_ns":12500,"p99_ns":25000,"p999_ns":25000,
+        "max_ns":37500,"mean_ns":12500,"batches_per_run":1,"runs":1000,"operations":1000,"initiator_cpu_ns":10,"target_cpu_ns":1,
+        "inbox_full":0}"#;
 
     #[test]
-    fn what_was_measured_becomes_figures() {
-        let mut figures = figures(PerfFabric::Tcp, 12.5e3);
-        let names = |figures: &Figures| values(figures).map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(values(&figures).next(), Some(("p50_us", 12.5)));
-        assert_eq!(names(&figures)[2..], ["mean_us", "initiator_cpu_us", "target_cpu_us"]);
-        figures.speed = Speed::Bandwidth(Bandwidth { window: 16, bytes_per_s: 8e9, operations_per_s: 1.0 });
-        assert_eq!(values(&figures).next(), Some(("mb_per_s", 8e3)));
-    }
-
-    #[test]
-    fn one_or_a_list_is_read() {
+    fn one_or_a_list_is_read_and_has_its_figures() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("o.json");
-        let one = serde_json::to_string(&figures(PerfFabric::Shm, 1.0)).unwrap();
-        std::fs::write(&path, &one).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 1);
-        std::fs::write(&path, format!("[{one},{one}]")).unwrap();
+        std::fs::write(&path, ONE).unwrap();
+        let values: Vec<_> = values(&read(&path).unwrap()[0]).collect();
+        let latency = [("p50_us", 12.5), ("p99_us", 25.0), ("mean_us", 12.5)];
+        assert_eq!((&values[..3], values[3]), (&latency[..], ("initiator_cpu_us", 0.01)));
+        std::fs::write(&path, format!("[{ONE},{ONE}]")).unwrap();
         assert_eq!(read(&path).unwrap().len(), 2);
         std::fs::write(&path, "{}").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("o.json: not what perf prints"));

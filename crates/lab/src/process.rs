@@ -63,6 +63,30 @@ impl Process {
         }
     }
 
+    /// Waits until `run` has ended well. `repeat` is the command that repeats it.
+    ///
+    /// # Errors
+    /// If it fails, with the last line of `log`; if it takes longer than `limit`; or if `stop` is raised.
+    pub(crate) fn finish(
+        &mut self,
+        run: &str,
+        log: &Path,
+        limit: Duration,
+        stop: &AtomicBool,
+        repeat: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let run = run.to_owned();
+        match self.wait(limit, stop)? {
+            Ended::Stopped => Err(Error::Interrupted),
+            Ended::TooLong => Err(Error::TooLong { run, limit, repeat: repeat() }),
+            Ended::Itself(status) if !status.success() => {
+                let said = last_line(log).unwrap_or_else(|| format!("ended with {status}"));
+                Err(Error::Failed { run, said, repeat: repeat() })
+            }
+            Ended::Itself(_) => Ok(()),
+        }
+    }
+
     /// Its living children that its main thread has started.
     pub(crate) fn children(&self) -> Vec<u32> {
         children(self.child.id())

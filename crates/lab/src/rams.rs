@@ -5,448 +5,311 @@
 //! report gives the values for which it does.
 
 mod judge;
-pub(crate) mod live;
-mod report;
+mod live;
+mod traces;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use sidelong_figure::{Axis, Line, Panel, Style};
+use serde_json::{Value, json};
+use sidelong_figure::Style;
+
+pub(crate) use live::L1;
+pub(crate) use traces::logs;
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::{Check, Verdict};
-use crate::drawing::Drawing;
-use crate::error::{Result, file};
+use crate::design::Design;
+use crate::error::Result;
+use crate::experiment::Experiment;
+use crate::measure::{Dimension, Measure, Word};
+use crate::samples::Samples;
 use crate::sim;
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
-use crate::table::{self, Fixed};
-use judge::Judge;
+use crate::table;
+use judge::{Judge, Of, Statement};
 
-/// The paper's protocols without the baseline and without the upper bound, which it reports to lose.
-const C_PROTOCOLS: [&str; 4] = ["lazy", "sender", "receiver", "accumulated"];
-/// Protocols with a threshold.
-const THRESHOLD: [&str; 3] = ["sender", "receiver", "accumulated"];
-const PROTOCOLS: [&str; 7] = ["rpc", "lazy", "aggressive", "sender", "receiver", "accumulated", "ledger"];
 const SIZES: [u32; 4] = [4, 16, 64, 256];
 /// Nodes of C1.
 const TRACE_NODES: u32 = 64;
-const REQUESTS: u32 = 1_000_000;
-const REQUESTS_QUICK: u32 = 100_000;
-/// Requests of C1's traces: several times a short log.
-const TRACE_REQUESTS: u32 = 300_000;
-
+/// Requests in full and quick, and those of a trace: several times a short log.
+const REQUESTS: [u32; 2] = [1_000_000, 100_000];
+const TRACE_REQUESTS: [u32; 2] = [300_000, 100_000];
+/// About how long a sweep takes; simulated time is no guide, as it depends on the machine alone. One that varies the unknowns takes this
+/// many times as long.
+const TIMES: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(10)];
+const LONGER: u32 = 5;
+/// A sweep may take this many times as long.
+const SLOWER_MAX: u32 = 60;
 /// A site of 40,000 objects (1.1 GB) by Zipf's law, on nodes that keep 64 MB: the caches of 16 nodes hold half of it.
 const SITE: &str = "profile = \"rams\"\n[workload]\nkind = \"zipf\"\nobjects = 40_000\nalpha = 0.9\n[cluster]\nmemory_mb = 64\n";
+/// The unknowns for the further runs: their names, units and values.
+const UNKNOWNS: [(&str, &str, &str); 3] = [
+    ("memory_mb", "MB", "8,32,128,512"),
+    ("request_us", "µs", "20,60,180"),
+    ("answer_us_per_kib", "µs/KiB", "2.5,10"),
+];
 
-/// Values of the unknowns for the further runs.
-const MEMORY_MB: [&str; 4] = ["8", "32", "128", "512"];
-const REQUEST_US: [&str; 3] = ["20", "60", "180"];
-const ANSWER_US_PER_KIB: [&str; 2] = ["2.5", "10"];
+const PROTOCOL: Dimension = Dimension::new(
+    "protocol",
+    "protocol",
+    &[
+        Word::new("rpc", "rpc", Style::BASELINE),
+        Word::new("lazy", "lazy", Style::FOURTH),
+        Word::new("aggressive", "aggressive", Style::series(6)),
+        Word::new("sender", "sender", Style::THIRD),
+        Word::new("receiver", "receiver", Style::series(5)),
+        Word::new("accumulated", "accumulated", Style::FIFTH),
+        Word::new("ledger", "ledger", Style::OURS),
+    ],
+);
+/// The simulator's figures, under its names, and [`L1`]'s own at the end.
+const MEASURES: [Measure; 16] = [
+    Measure::new("requests", "requests", [0, 0]),
+    Measure::new("response_ms_mean", "response, ms", [4, 3]),
+    Measure::new("response_ms_p50", "median, ms", [4, 3]),
+    Measure::new("response_ms_p99", "p99, ms", [4, 2]),
+    Measure::new("requests_per_s", "requests/s", [1, 0]),
+    Measure::new("here_rate", "answered from own memory", [4, 4]).possible(|_| 0.0..=1.0),
+    Measure::new("disk_rate", "disk reads a request", [4, 4]),
+    Measure::new("read_rate", "one-sided reads a request", [4, 4]),
+    Measure::new("read_failure_rate", "reads that fail", [6, 6]).possible(|_| 0.0..=1.0),
+    Measure::derived("failing_percent", "reads that fail, %", 3),
+    Measure::new("update_messages_per_request", "update messages a request", [4, 4]),
+    Measure::new("update_bytes_per_request", "bytes for updates a request", [1, 1]),
+    // What a protocol makes of the baseline's figure, as the paper has it.
+    Measure::derived("to_baseline", "to the baseline", 3),
+    Measure::new("wrong", "wrong answers", [0, 0]),
+    // How the live nodes shared the machine's CPUs, where the kernel counts it.
+    Measure::new("cpu_us_per_request", "CPU time of a request, µs", [1, 1]),
+    Measure::new("waiting_percent", "nodes wait for a CPU, % of time", [1, 0]),
+];
+const SIMULATED: &[Measure] = MEASURES.split_at(MEASURES.len() - 4).0;
 
-/// The figure that is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Of {
-    Traces,
-    Response,
-    Throughput,
-    Failures,
-}
-
-impl Of {
-    const fn axis(self) -> &'static str {
-        match self {
-            Of::Traces | Of::Response => "mean response time (ms)",
-            Of::Throughput => "requests/s",
-            Of::Failures => "reads that fail (%)",
+const DESIGN: Design = Design {
+    needs_the_machine: false,
+    dimensions: &[Dimension::new("nodes", "nodes", &[]), PROTOCOL],
+    cases: &["4,16,64,256/*"],
+    measures: SIMULATED,
+    settings: |quick| {
+        let mut settings = json!({
+            "site": SITE,
+            "nodes": SIZES,
+            "trace_nodes": TRACE_NODES,
+            "requests": REQUESTS[usize::from(quick)],
+            "traces": null,
+            // How many values of the unknowns were tried, and for which each check held.
+            "varied": [],
+            "is_left_out": false,
+            "requests_varied": REQUESTS[0],
+            "sweeps": sim::SWEEPS,
+        });
+        for (name, _, values) in UNKNOWNS {
+            settings[name] = values.replace(',', ", ").into();
         }
-    }
+        settings
+    },
+    template: include_str!("rams.md"),
+    ..Design::DEFAULT
+};
 
-    fn value(self, row: &Row) -> f64 {
-        match self {
-            Of::Traces | Of::Response => row.figures.response_ms_mean,
-            Of::Throughput => row.figures.requests_per_s,
-            Of::Failures => 100.0 * row.figures.read_failure_rate,
-        }
-    }
-}
+pub(crate) const C1: Experiment = Experiment::new(
+    "C1",
+    "Gu and Wang 2004, Figure 1",
+    "response time by trace and update protocol, 64 nodes",
+    Design {
+        dimensions: &[Dimension::new("trace", "trace", &[]), PROTOCOL],
+        cases: &["worldcup98-sample/*"],
+        charts: &[Chart::bars("", "response_ms_mean", "trace", "protocol").unit(1.0, RESPONSE)],
+        run: |bench| run(bench, Of::Traces),
+        conclude: |samples| conclude(samples, Of::Traces),
+        ..DESIGN
+    },
+);
+pub(crate) const C2: Experiment = Experiment::new(
+    "C2",
+    "Gu and Wang 2004, Figure 2",
+    "response time by cluster size",
+    Design {
+        charts: &[Chart::lines("", "response_ms_mean", "nodes", "protocol").unit(1.0, RESPONSE)],
+        run: |bench| run(bench, Of::Response),
+        conclude: |samples| conclude(samples, Of::Response),
+        ..DESIGN
+    },
+);
+pub(crate) const C3: Experiment = Experiment::new(
+    "C3",
+    "Gu and Wang 2004, Figure 3",
+    "throughput by cluster size",
+    Design {
+        charts: &[Chart::lines("", "requests_per_s", "nodes", "protocol")],
+        run: |bench| run(bench, Of::Throughput),
+        conclude: |samples| conclude(samples, Of::Throughput),
+        ..DESIGN
+    },
+);
+pub(crate) const C4: Experiment = Experiment::new(
+    "C4",
+    "Gu and Wang 2004, Figure 4",
+    "one-sided reads that fail, by cluster size",
+    Design {
+        charts: &[Chart::lines("", "failing_percent", "nodes", "protocol")
+            .of("*/lazy,aggressive,sender,receiver,accumulated,ledger")],
+        run: |bench| run(bench, Of::Failures),
+        conclude: |samples| conclude(samples, Of::Failures),
+        ..DESIGN
+    },
+);
+const RESPONSE: &str = "mean response time (ms)";
 
-/// The figures of a run, simulated or live.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-struct Figures {
-    requests: u64,
-    response_ms_mean: f64,
-    response_ms_p50: f64,
-    response_ms_p99: f64,
-    requests_per_s: f64,
-    here_rate: f64,
-    disk_rate: f64,
-    read_rate: f64,
-    read_failure_rate: f64,
-    update_messages_per_request: f64,
-    update_bytes_per_request: f64,
-}
-
-/// One run.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Row {
-    /// C1: the trace. Runs that vary the unknowns: their values. Otherwise empty.
-    case: String,
-    nodes: u32,
-    protocol: String,
-    #[serde(flatten)]
-    figures: Figures,
-}
-
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum TableLine {
-    Trace { trace: String, protocol: String, response_ms_mean: Fixed<4>, response_ms_p99: Fixed<4> },
-    Response { nodes: u32, protocol: String, response_ms_mean: Fixed<4> },
-    Throughput { nodes: u32, protocol: String, requests_per_s: Fixed<1> },
-    Failures { nodes: u32, protocol: String, read_failure_rate: Fixed<6> },
-}
-
-impl TableLine {
-    fn of(of: Of, row: &Row) -> TableLine {
-        let (nodes, protocol) = (row.nodes, row.protocol.clone());
-        let (response_ms_mean, response_ms_p99) =
-            (Fixed(row.figures.response_ms_mean), Fixed(row.figures.response_ms_p99));
-        match of {
-            Of::Traces => {
-                TableLine::Trace { trace: row.case.clone(), protocol, response_ms_mean, response_ms_p99 }
-            }
-            Of::Response => TableLine::Response { nodes, protocol, response_ms_mean },
-            Of::Throughput => {
-                TableLine::Throughput { nodes, protocol, requests_per_s: Fixed(row.figures.requests_per_s) }
-            }
-            Of::Failures => TableLine::Failures {
-                nodes,
-                protocol,
-                read_failure_rate: Fixed(row.figures.read_failure_rate),
-            },
-        }
-    }
-}
-
-/// A row of the simulator. Beside nodes and protocol it has the fields that the sweep varied.
-#[derive(Debug, Deserialize)]
-struct Simulated {
-    nodes: u32,
-    protocol: String,
-    #[serde(flatten)]
-    figures: Figures,
-    memory_mb: Option<String>,
-    request_us: Option<String>,
-    answer_us_per_kib: Option<String>,
-}
-
-/// Settings that all runs share.
-#[derive(Serialize)]
-struct Rams {
-    site: &'static str,
-    requests: u32,
-    /// Each trace with its workload.
-    #[serde(serialize_with = "names")]
-    traces: Vec<(String, String)>,
-    /// How many cases the varied runs had, and in how many each check held.
-    varied: Vec<Varied>,
-    #[serde(skip)]
-    of: Of,
-    #[serde(skip)]
-    quick: bool,
-}
-
-fn names<S: serde::Serializer>(
-    traces: &[(String, String)],
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    serializer.collect_seq(traces.iter().map(|(name, _)| name))
-}
-
-/// The values of the unknowns for which a shape comes out.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Varied {
-    what: String,
-    holds_for: Vec<String>,
-    of: usize,
-}
-
-/// A sweep to run: its name, its file, and its `--set` arguments.
+/// A sweep of the simulator: all protocols with one trace, or with some sizes.
 struct Sweep {
     name: String,
+    trace: Option<String>,
     config: String,
     sets: Vec<String>,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Conclusion> {
-    let quick = bench.options.quick;
-    let requests = if quick { REQUESTS_QUICK } else { REQUESTS };
-    let traces = traces(bench)?;
-    study::run(bench, Rams { site: SITE, requests, traces, varied: Vec::new(), of, quick })
+impl Sweep {
+    fn new(name: String, trace: Option<String>, config: String, requests: u32) -> Sweep {
+        let protocols: Vec<&str> = PROTOCOL.words.iter().map(|word| word.word).collect();
+        let sets = vec![format!("requests={requests}"), format!("protocol={}", protocols.join(","))];
+        Sweep { name, trace, config, sets }
+    }
+
+    fn of_sizes(name: &str, requests: u32, sizes: &[u32]) -> Sweep {
+        let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+        let sweep = Sweep::new(name.to_owned(), None, SITE.to_owned(), requests);
+        sweep.with(format!("nodes={}", sizes.join(",")))
+    }
+
+    fn of_trace((name, workload): &(String, String), requests: u32) -> Sweep {
+        let config = format!(
+            "profile = \"rams\"\n[workload]\n{workload}[cluster]\nmemory_mb = 64\nnodes = {TRACE_NODES}\n"
+        );
+        Sweep::new(name.clone(), Some(name.clone()), config, requests)
+    }
+
+    fn with(mut self, set: String) -> Sweep {
+        self.sets.push(set);
+        self
+    }
+
+    /// The same with other values of what the paper does not print.
+    fn with_unknowns(self) -> Sweep {
+        let sweep =
+            UNKNOWNS.iter().fold(self, |sweep, (name, _, values)| sweep.with(format!("{name}={values}")));
+        let name = sweep.trace.as_ref().map_or("unknowns".to_owned(), |name| format!("unknowns-{name}"));
+        Sweep { name, ..sweep }
+    }
+
+    /// Its trace, or the number of nodes; and the protocol.
+    fn case(&self, nodes: &str, protocol: &str) -> String {
+        format!("{}/{protocol}", self.trace.as_deref().unwrap_or(nodes))
+    }
+
+    /// Runs `sidelong sim run`, which may take `time_max`. Returns the rows, by column, each with its case.
+    fn simulate(
+        &self,
+        bench: &mut Bench<'_>,
+        time_max: Duration,
+    ) -> Result<Vec<(String, BTreeMap<String, String>)>> {
+        let path = sim::run(bench, &bench.name(&*self.name), &self.config, &self.sets, time_max)?;
+        let cased = |row: BTreeMap<String, String>| {
+            let of = |column: &str| row.get(column).map_or("", String::as_str);
+            (self.case(of("nodes"), of("protocol")), row)
+        };
+        Ok(table::read(&path)?.into_iter().map(cased).collect())
+    }
 }
 
-impl Rams {
-    fn sweeps(&self) -> Vec<Sweep> {
-        match self.of {
-            Of::Traces => {
-                let requests = if self.quick { REQUESTS_QUICK } else { TRACE_REQUESTS };
-                self.traces.iter().map(|(name, workload)| of_trace(name, workload, requests)).collect()
-            }
-            _ => vec![sweep("sizes", self.requests, &format!("nodes={}", joined(&SIZES)), &PROTOCOLS)],
-        }
-    }
-
-    /// Sweeps that vary what the paper does not print, made if a shape does not come out.
-    fn further(&self) -> Vec<Sweep> {
-        if self.quick { Vec::new() } else { unknowns(self.of, &self.traces) }
-    }
-
-    fn time(&self) -> Duration {
-        Duration::from_secs(if self.quick { 10 } else { 60 })
-    }
+/// The figures that are known by their names.
+fn figures(known: impl Fn(&str) -> Option<f64>) -> Vec<(&'static str, f64)> {
+    SIMULATED.iter().filter_map(|measure| Some((measure.name, known(measure.name)?))).collect()
 }
 
-impl Study for Rams {
-    type Row = Row;
-    type Line = TableLine;
+fn of_row(row: &BTreeMap<String, String>) -> Vec<(&'static str, f64)> {
+    figures(|name| row.get(name)?.parse().ok())
+}
 
-    const NEEDS_THE_MACHINE: bool = false;
-
-    fn plan(&self) -> Vec<Duration> {
-        let sweeps = self.sweeps().into_iter().map(|_| self.time());
-        sweeps.chain(self.further().into_iter().map(|_| 5 * self.time())).collect()
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Rams>) -> Result<()> {
-        for sweep in self.sweeps() {
-            let case = if self.of == Of::Traces { sweep.name.as_str() } else { "" };
-            for row in simulate(bench, &sweep, case, self.time())? {
-                rows.push(self, row)?;
+fn run(bench: &mut Bench<'_>, of: Of) -> Result<()> {
+    let traces = traces::all(bench)?;
+    let names: Vec<&str> = traces.iter().map(|(name, _)| name.as_str()).collect();
+    bench.set("traces", names.join(", "));
+    let sweeps = |sizes: &str, [requests, of_trace]: [u32; 2]| match of {
+        Of::Traces => traces.iter().map(|trace| Sweep::of_trace(trace, of_trace)).collect(),
+        _ => vec![Sweep::of_sizes(sizes, requests, &SIZES)],
+    };
+    let all = sweeps("sizes", [bench.either(REQUESTS), bench.either(TRACE_REQUESTS)]);
+    // Logs are repeated more often here: with few requests, most of the time goes into the first load of each object from disk, which
+    // is the same for all protocols.
+    let further: Vec<Sweep> = match bench.options.quick {
+        true => Vec::new(),
+        false => sweeps("unknowns", [REQUESTS[0]; 2]).into_iter().map(Sweep::with_unknowns).collect(),
+    };
+    let time = bench.either(TIMES);
+    let plan = [vec![time; all.len()], vec![LONGER * time; further.len()]].concat();
+    bench.rounds(&plan, |bench| {
+        for sweep in &all {
+            for (case, row) in sweep.simulate(bench, SLOWER_MAX * time)? {
+                bench.sample(&case, of_row(&row))?;
             }
         }
-        let (checks, further) = (self.checks(rows.all()), self.further());
-        if !further.is_empty() && checks.iter().any(|check| check.verdict == Verdict::Missed) {
-            self.varied = vary(bench, self.of, &checks, &further, 5 * self.time())?;
-        } else {
-            further.iter().for_each(|_| bench.skip());
+        let is_missed = Verdict::of(&checks(&bench.samples, of)) == Verdict::Missed;
+        bench.set("is_left_out", is_missed && further.is_empty());
+        if is_missed {
+            return vary(bench, of, &further, LONGER * time);
         }
+        further.iter().for_each(|_| bench.skip());
         Ok(())
-    }
-
-    fn lines(&self, row: &Row) -> Vec<TableLine> {
-        let has_reads = self.of != Of::Failures || row.protocol != "rpc";
-        has_reads.then(|| TableLine::of(self.of, row)).into_iter().collect()
-    }
-
-    fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let of = |what: &str| format!("{} nodes, {}: {what}", row.nodes, row.protocol);
-        vec![
-            Bound::share(of("reads that fail"), row.figures.read_failure_rate),
-            Bound::not_below_zero(of("response time, ms"), row.figures.response_ms_mean),
-        ]
-    }
-
-    fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        checks(self.of, rows)
-    }
-
-    fn draw(&self, rows: &[Row]) -> Drawing {
-        draw(self.of, rows)
-    }
-
-    fn tell(&self, rows: &[Row], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
-}
-
-fn joined(values: &[impl ToString]) -> String {
-    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-fn sweep(name: &str, requests: u32, more: &str, protocols: &[&str]) -> Sweep {
-    let protocols = format!("protocol={}", joined(protocols));
-    let mut sets = vec![format!("requests={requests}"), protocols];
-    sets.extend(more.split_whitespace().map(str::to_owned));
-    Sweep { name: name.to_owned(), config: SITE.to_owned(), sets }
-}
-
-fn of_trace(name: &str, workload: &str, requests: u32) -> Sweep {
-    let config = format!(
-        "profile = \"rams\"\n[workload]\n{workload}[cluster]\nmemory_mb = 64\nnodes = {TRACE_NODES}\n"
-    );
-    let sets = vec![format!("requests={requests}"), format!("protocol={}", joined(&PROTOCOLS))];
-    Sweep { name: name.to_owned(), config, sets }
-}
-
-/// The built-in sample and up to two real logs, the first by name.
-fn traces(bench: &Bench<'_>) -> Result<Vec<(String, String)>> {
-    let mut traces = vec![("worldcup98-sample".to_owned(), "kind = \"sample\"\n".to_owned())];
-    for (name, path) in logs(bench)?.into_iter().take(2) {
-        traces.push((name, format!("kind = \"trace\"\ntrace = {:?}\n", path.display().to_string())));
-    }
-    Ok(traces)
-}
-
-/// The logs in the directory of `--traces`, if there is one, by name. Files that describe them are left out.
-pub(crate) fn logs(bench: &Bench<'_>) -> Result<Vec<(String, PathBuf)>> {
-    let Some(directory) = &bench.options.traces else { return Ok(Vec::new()) };
-    let mut logs = Vec::new();
-    for entry in file(directory, fs::read_dir(directory))? {
-        let path = file(directory, entry)?.path();
-        if path.is_file() && !is_about(&path) {
-            logs.push(file(&path, path.canonicalize())?);
-        }
-    }
-    if logs.is_empty() {
-        let source =
-            io::Error::new(io::ErrorKind::NotFound, "no log lies in it (directories in it are not searched)");
-        return file(directory, Err(source));
-    }
-    logs.sort();
-    let named = |path: PathBuf| {
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-        (name.chars().map(plain).collect(), path)
-    };
-    Ok(logs.into_iter().map(named).collect())
-}
-
-/// Whether a file is a README, a licence or a notice, and not a log.
-fn is_about(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let begins = ["readme", "license", "copyright", "notice", "."];
-    name.ends_with(".md") || begins.iter().any(|begin| name.starts_with(begin))
-}
-
-/// Runs `sidelong sim run` and reads its rows.
-fn simulate(bench: &mut Bench<'_>, sweep: &Sweep, case: &str, time: Duration) -> Result<Vec<Row>> {
-    let Sweep { name, config, sets } = sweep;
-    // Simulated time is no guide: the duration depends on the machine alone.
-    let path = sim::run(bench, &bench.name(name.as_str()), config, sets, time * 60)?;
-    Ok(table::read(&path)?.into_iter().map(|row| Row::of(row, case)).collect())
-}
-
-impl Row {
-    /// The values of varied unknowns become the case.
-    fn of(row: Simulated, case: &str) -> Row {
-        let unknowns = [(row.memory_mb, "MB"), (row.request_us, "µs"), (row.answer_us_per_kib, "µs/KiB")];
-        let told = |(value, unit): (Option<String>, &str)| Some(format!("{} {unit}", value?));
-        let unknowns = unknowns.into_iter().filter_map(told);
-        Row {
-            case: if case.is_empty() { unknowns.collect::<Vec<_>>().join(", ") } else { case.to_owned() },
-            nodes: row.nodes,
-            protocol: row.protocol,
-            figures: row.figures,
-        }
-    }
-}
-
-/// The same runs for other values of what the paper does not print. Logs are repeated more often: with few requests, most
-/// of the time goes into the first load of each object from disk, which is the same for all protocols.
-fn unknowns(of: Of, traces: &[(String, String)]) -> Vec<Sweep> {
-    let more = format!(
-        "memory_mb={} request_us={} answer_us_per_kib={}",
-        joined(&MEMORY_MB),
-        joined(&REQUEST_US),
-        joined(&ANSWER_US_PER_KIB)
-    );
-    if of != Of::Traces {
-        let more = format!("nodes={} {more}", joined(&SIZES));
-        return vec![sweep("unknowns", REQUESTS, &more, &PROTOCOLS)];
-    }
-    let of_trace = |(name, workload): &(String, String)| {
-        let mut sweep = of_trace(name, workload, REQUESTS);
-        sweep.name = format!("unknowns-{name}");
-        sweep.sets.extend(more.split_whitespace().map(str::to_owned));
-        sweep
-    };
-    traces.iter().map(of_trace).collect()
+    })
 }
 
 /// Runs these sweeps and finds the values for which each check holds.
-fn vary(
-    bench: &mut Bench<'_>,
-    of: Of,
-    checks: &[Check],
-    sweeps: &[Sweep],
-    time: Duration,
-) -> Result<Vec<Varied>> {
-    let mut rows = Vec::new();
+fn vary(bench: &mut Bench<'_>, of: Of, sweeps: &[Sweep], time: Duration) -> Result<()> {
+    let mut tried: BTreeMap<String, Samples> = BTreeMap::new();
     for sweep in sweeps {
-        rows.extend(simulate(bench, sweep, "", time)?.into_iter().map(|row| (sweep.name.as_str(), row)));
+        for (case, row) in sweep.simulate(bench, SLOWER_MAX * time)? {
+            let value = |(name, unit, _): &(&str, _, _)| Some(format!("{} {unit}", row.get(*name)?));
+            let values: Vec<String> = UNKNOWNS.iter().filter_map(value).collect();
+            let samples = tried.entry(values.join(", ")).or_insert_with(|| {
+                let Samples { dimensions, measures, settings, .. } = &bench.samples;
+                let mut samples = Samples::new(dimensions, measures, &[]);
+                samples.settings = settings.clone();
+                samples.begin();
+                samples
+            });
+            samples.put(&case, of_row(&row));
+        }
     }
-    let mut cases: Vec<&str> = rows.iter().map(|(_, row)| row.case.as_str()).collect();
-    cases.sort_unstable();
-    cases.dedup();
-    let of_case = |case: &str| {
-        // The sweep of a row, which is its trace, now tells the cases apart.
-        let of_sweep = |(sweep, row): &(&str, Row)| Row { case: (*sweep).to_owned(), ..row.clone() };
-        let rows: Vec<Row> = rows.iter().filter(|(_, row)| row.case == case).map(of_sweep).collect();
-        self::checks(of, &rows)
+    let judged: Vec<_> = tried.iter().map(|(values, samples)| (values, checks(samples, of))).collect();
+    let line = |(at, check): (usize, Check)| {
+        let holds = judged.iter().filter(|(_, checks)| checks[at].verdict == Verdict::Met);
+        let held: Vec<&str> = holds.map(|(values, _)| values.as_str()).collect();
+        let shown = match held.len() {
+            0 => "none".to_owned(),
+            count if count == judged.len() => "all".to_owned(),
+            _ => held.join("; "),
+        };
+        json!([check.what, shown, held.len(), judged.len()])
     };
-    let all: Vec<_> = cases.iter().map(|case| (*case, of_case(case))).collect();
-    let holds = |i: usize| {
-        let holding = all.iter().filter(|(_, checks)| checks[i].verdict == Verdict::Met);
-        holding.map(|(case, _)| (*case).to_owned()).collect()
-    };
-    let varied = checks.iter().enumerate().map(|(i, check)| Varied {
-        what: check.what.clone(),
-        holds_for: holds(i),
-        of: all.len(),
-    });
-    Ok(varied.collect())
+    let checks = checks(&bench.samples, of).into_iter().enumerate();
+    bench.set("varied", checks.map(line).collect::<Vec<Value>>());
+    Ok(())
 }
 
-/// Judges the simulated rows of a figure.
-fn checks(of: Of, rows: &[Row]) -> Vec<Check> {
-    let judge = Judge { of, sizes: &SIZES, rows };
-    judge.statements().into_iter().map(|statement| statement.check).collect()
+/// Judges the simulated runs of a figure.
+fn checks(samples: &Samples, of: Of) -> Vec<Check> {
+    Judge { of, by: "", samples }.statements().into_iter().map(|statement| statement.check).collect()
 }
 
-fn style(protocol: &str) -> Style {
-    match protocol {
-        "rpc" => Style::BASELINE,
-        "ledger" => Style::OURS,
-        "sender" => Style::THIRD,
-        "receiver" => Style::series(5),
-        "lazy" => Style::FOURTH,
-        "accumulated" => Style::FIFTH,
-        _ => Style::series(6),
-    }
-}
-
-fn draw(of: Of, rows: &[Row]) -> Drawing {
-    let shown: Vec<&str> =
-        PROTOCOLS.into_iter().filter(|protocol| of != Of::Failures || *protocol != "rpc").collect();
-    let mut cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
-    cases.dedup();
-    let x = |row: &Row| match of {
-        Of::Traces => cases.iter().position(|case| *case == row.case).map_or(0.0, |at| at as f64 + 1.0),
-        _ => f64::from(row.nodes).log2() / 2.0,
-    };
-    let line = |protocol: &&str| {
-        let of_protocol = rows.iter().filter(|row| row.protocol == *protocol);
-        Line::new(style(protocol), of_protocol.map(|row| (x(row), of.value(row))).collect())
-    };
-    let most = rows.iter().map(|row| of.value(row)).fold(0.0, f64::max);
-    let axis = match of {
-        Of::Traces => Axis::counting(format!("trace: {}", cases.join(", ")), cases.len() as u32),
-        _ => Axis {
-            label: |power| format!("{}", 4f64.powf(power)),
-            ..Axis::counting("nodes", SIZES.len() as u32)
-        },
-    };
-    let panel = Panel {
-        title: String::new(),
-        x: axis,
-        y: Axis::from_zero(of.axis(), most),
-        lines: shown.iter().map(line).collect(),
-    };
-    let legend = shown.iter().map(|protocol| ((*protocol).to_owned(), style(protocol))).collect();
-    Drawing { panels: vec![panel], legend, ..Drawing::default() }
+fn conclude(samples: &mut Samples, of: Of) -> Vec<Check> {
+    samples.derive("failing_percent", "*/*", |samples, case| &samples[case]["read_failure_rate"] * 100.0);
+    let stated = Judge { of, by: "", samples }
+        .statements()
+        .into_iter()
+        .filter_map(|Statement { published, check }| Some(json!([check.what, published?, check.figure(2)])));
+    let stated: Vec<Value> = stated.collect();
+    samples.settings.insert("stated".to_owned(), stated.into());
+    checks(samples, of)
 }

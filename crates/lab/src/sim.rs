@@ -7,8 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::error::{Error, Result, file};
-use crate::process::{Ended, Process, last_line, quoted};
+use crate::error::{Result, file};
 
 /// Describes the files of a sweep, for a report.
 pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong sim run DIRECTORY/config.toml --out OUT` \
@@ -55,26 +54,10 @@ fn execute(
     bench.begin(name);
     let path = bench.path(&format!("configs/{name}.toml"));
     file(&path, fs::write(&path, config))?;
-    let program = &bench.options.program;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&bench.options.program);
     command.args(["sim", what]).arg(&path).args(to);
     sets.iter().for_each(|set| _ = command.args(["--set", set]));
-    let repeat = || {
-        let sets: Vec<_> = sets.iter().map(|set| format!("--set {set}")).collect();
-        let to = if what == "run" { " --out DIR" } else { "" };
-        format!("{} sim {what} {}{to} {}", quoted(program), quoted(&path), sets.join(" "))
-    };
-    let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
-    let mut sim = Process::start(command, &output, &log)?;
-    match sim.wait(limit, &bench.options.stop)? {
-        Ended::Stopped => return Err(Error::Interrupted),
-        Ended::TooLong => return Err(Error::TooLong { run: name.to_owned(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
-            return Err(Error::Failed { run: name.to_owned(), said, repeat: repeat() });
-        }
-        Ended::Itself(_) => (),
-    }
+    let output = bench.output(command, name, "txt", limit)?;
     bench.end();
     Ok(output)
 }

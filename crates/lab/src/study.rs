@@ -113,11 +113,6 @@ impl<S: Study> Rows<S> {
     pub(crate) fn keep(&mut self, row: S::Row) {
         self.rows.push(row);
     }
-
-    /// The rows of this repetition so far.
-    pub(crate) fn all(&self) -> &[S::Row] {
-        &self.rows
-    }
 }
 
 /// All runs, made once.

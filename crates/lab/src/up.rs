@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::error::{Error, Result, file};
-use crate::process::{Ended, Process, last_line, quoted};
+use crate::process::{Process, quoted};
 pub(crate) use crate::results::up::{Spread, Summary};
 use crate::table;
 
@@ -108,16 +108,8 @@ pub(crate) fn run<T>(
 ) -> Result<Summary> {
     let mut up = Process::start(files.command(program), &files.summary, &files.log)?;
     let _beside = beside(&mut up)?;
-    let repeat = || files.repeat(program);
-    match up.wait(limit, stop)? {
-        Ended::Stopped => Err(Error::Interrupted),
-        Ended::TooLong => Err(Error::TooLong { run: files.run.clone(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&files.log).unwrap_or_else(|| format!("ended with {status}"));
-            Err(Error::Failed { run: files.run.clone(), said, repeat: repeat() })
-        }
-        Ended::Itself(_) => read_summary(&files.summary),
-    }
+    up.finish(&files.run, &files.log, limit, stop, || files.repeat(program))?;
+    read_summary(&files.summary)
 }
 
 fn read_summary(path: &Path) -> Result<Summary> {

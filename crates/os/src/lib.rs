@@ -1,5 +1,5 @@
 //! What Sidelong asks of the operating system, each thing once: clocks, the CPU time and state of processes, the limit of open files,
-//! regular files, and addresses of servers. Any crate that does I/O may use it; `policy` and `state` never do.
+//! regular files, standard output, and addresses of servers. Any crate that does I/O may use it; `policy` and `state` never do.
 
 #![forbid(unsafe_code)]
 
@@ -8,9 +8,11 @@ mod clock;
 mod file;
 mod limits;
 mod process;
+mod stdout;
 
 pub use address::ServerAddress;
 pub use clock::{monotonic_ns, process_cpu, thread_cpu, wall_ns};
 pub use file::open_regular;
 pub use limits::{open_files_max, raise_open_files};
 pub use process::{CpuTicks, CpuUsed, ProcessStat, children};
+pub use stdout::say;

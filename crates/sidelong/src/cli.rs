@@ -11,12 +11,12 @@ use crate::init::InitArgs;
 use crate::lab::LabArgs;
 use crate::load::LoadArgs;
 use crate::part::PartArgs;
-use crate::perf::PerfArgs;
 use crate::sim::SimArgs;
 use crate::status::StatusArgs;
 use crate::top::TopArgs;
 use crate::trace::TraceArgs;
 use crate::up::{ExecArgs, UpArgs};
+use sidelong_perf::PerfArgs;
 
 /// Reverse proxies for sites that share one pool of servers.
 ///

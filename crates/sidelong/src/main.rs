@@ -24,7 +24,6 @@ mod monitor;
 mod page;
 mod parent;
 mod part;
-mod perf;
 mod progress;
 mod sim;
 mod status;
@@ -82,7 +81,7 @@ fn main() -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Load(args) => load::run(&args, cli.quiet),
-        Command::Perf(args) => perf::run(&args),
+        Command::Perf(args) => sidelong_perf::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Exec(args) => up::exec(&args),

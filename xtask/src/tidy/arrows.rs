@@ -36,12 +36,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "os", "tls",
         ],
     ),
-    ("lab", &["config", "fabric", "os", "trace", "workload", "figure"]),
+    ("testing", &["app", "config", "load"]),
+    ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
+    ("lab", &["perf", "config", "fabric", "os", "trace", "workload", "figure"]),
     (
         "sidelong",
         &[
             "app", "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge",
-            "trace", "workload", "rams", "sim", "lab", "os",
+            "trace", "workload", "rams", "sim", "lab", "os", "perf",
         ],
     ),
     ("xtask", &[]),

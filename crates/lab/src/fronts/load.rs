@@ -3,13 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use serde::Serialize;
 use sidelong_config::{
     ClusterFile, Configuration, EdgeEntry, Identity, LoadMode, NodeEntry, Service, SiteEntry, Workload,
 };
 
-use super::By;
-use crate::setup::{Demand, EDGES, Ground, Layout, POOL, Run, SERVICE, WORKERS, node_rate, possible_rate};
+use crate::setup::{Demand, Ground, Layout, POOL, Run, SERVICE, WORKERS, node_rate, possible_rate};
 use crate::up::{Fate, Request};
 
 pub(super) const DEMAND: Demand = Demand::SingleFile(1024);
@@ -17,8 +15,8 @@ pub(super) const LAYOUT: Layout = Layout::Three;
 /// Requests for one site before the next site's turn.
 pub(super) const BURST: u64 = 2048;
 /// Servers of the one site of the other loads, and the most proxies before them.
-pub(super) const SERVERS: usize = 4;
-pub(super) const PROXIES_MAX: u16 = 4;
+const SERVERS: usize = 4;
+const PROXIES_MAX: u16 = 4;
 /// How many times as long requests take at the server that is slower than its file says.
 pub(super) const SLOWDOWN: f64 = 8.0;
 /// Clients of all proxies together: as many as the servers have workers.
@@ -40,217 +38,88 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// What is measured may exceed what is expected of drawn times by this factor.
 pub(super) const NOISE: f64 = 1.15;
 
-/// A load.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Load {
-    /// R10's bursts for three sites in turn.
-    Bursts,
-    /// One site on servers that are alike.
-    Equal,
-    /// The same with one that is slower than its file says.
-    Slow,
-    /// Ten times what the servers can do, with a target.
-    Overload,
-    /// Servers that take no time: the proxy is the limit.
-    Instant,
-}
-
-impl Load {
-    pub(super) const ALL: [Load; 5] = [Load::Bursts, Load::Equal, Load::Slow, Load::Overload, Load::Instant];
-
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Load::Bursts => "bursts",
-            Load::Equal => "equal",
-            Load::Slow => "slow",
-            Load::Overload => "overload",
-            Load::Instant => "instant",
-        }
-    }
-
-    /// In words, for a heading.
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Load::Bursts => "Bursts for three sites in turn",
-            Load::Equal => "Equal servers",
-            Load::Slow => "One server secretly 8 times slower",
-            Load::Overload => "Ten times the load, with a target",
-            Load::Instant => "Servers that take no time",
-        }
-    }
-
-    /// Whether there are several sites, between which nodes move.
-    pub(super) const fn has_sites(self) -> bool {
-        matches!(self, Load::Bursts)
-    }
-
-    pub(super) const fn target(self) -> Option<Duration> {
-        match self {
-            Load::Overload => Some(TARGET),
-            Load::Bursts | Load::Equal | Load::Slow | Load::Instant => None,
-        }
-    }
-
-    /// The highest throughput that the servers allow.
-    pub(super) fn requests_per_s_max(self, by: By) -> f64 {
-        let servers = NOISE * node_rate();
-        match (self, by) {
-            (Load::Bursts, By::Own | By::Sidelong) => {
-                possible_rate(LAYOUT.ideal_rate(configuration(by)), BURST, POOL)
-            }
-            (Load::Bursts, By::Shared) => 1.01 * POOL as f64 * node_rate(),
-            (Load::Equal, _) => SERVERS as f64 * servers,
-            (Load::Slow, _) => (SERVERS as f64 - 1.0 + 1.0 / SLOWDOWN) * servers,
-            (Load::Overload, _) => NOISE * capacity_per_s(),
-            (Load::Instant, _) => f64::INFINITY,
-        }
-    }
-}
-
-/// A load on so many proxies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Case {
-    pub(super) load: Load,
+/// A run: a load on so many proxies, and who chooses the server of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Plan<'a> {
+    /// `bursts`: R10's bursts for three sites in turn. `equal`: one site on servers that are alike. `slow`: the same with one that is slower
+    /// than its file says. `overload`: ten times what the servers can do, with a target. `instant`: servers that take no time.
+    pub(super) load: &'a str,
     pub(super) proxies: u16,
-}
-
-/// The cases, and the time of each run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
-    pub(super) cases: &'static [Case],
+    pub(super) proxy: &'a str,
+    /// As `up --by` names it.
+    pub(super) by: &'a str,
     /// Turns of each site in the bursts.
     rounds: u64,
-    time: Duration,
+    /// The time of another load.
+    length: Duration,
 }
 
-const fn case(load: Load, proxies: u16) -> Case {
-    Case { load, proxies }
-}
-
-impl Extent {
-    pub(super) const FULL: Extent = Extent {
-        cases: &[
-            case(Load::Bursts, EDGES),
-            case(Load::Equal, 1),
-            case(Load::Equal, 2),
-            case(Load::Equal, PROXIES_MAX),
-            case(Load::Slow, 1),
-            case(Load::Slow, 2),
-            case(Load::Slow, PROXIES_MAX),
-            case(Load::Overload, 1),
-            case(Load::Instant, 1),
-        ],
-        rounds: 3,
-        time: Duration::from_secs(8),
-    };
-    pub(super) const QUICK: Extent = Extent {
-        cases: &[
-            case(Load::Bursts, EDGES),
-            case(Load::Equal, 1),
-            case(Load::Slow, PROXIES_MAX),
-            case(Load::Overload, 1),
-            case(Load::Instant, 1),
-        ],
-        rounds: 1,
-        time: Duration::from_secs(3),
-    };
-
-    /// The shortest time of a run.
-    pub(super) fn time(&self, load: Load, by: By) -> Duration {
-        if load.has_sites() { self.bursts(by).ideal_duration() } else { self.time }
+impl<'a> Plan<'a> {
+    /// The run of a case.
+    pub(super) fn new(case: &'a str, rounds: u64, length: Duration) -> Plan<'a> {
+        let mut words = case.split('/');
+        let mut next = || words.next().unwrap_or_default();
+        let (load, proxies, proxy, by) = (next(), next().parse().unwrap_or(1), next(), next());
+        Plan { load, proxies, proxy, by, rounds, length }
     }
 
-    fn bursts(&self, by: By) -> Run {
+    /// The shortest time that it takes.
+    pub(super) fn time(&self) -> Duration {
+        if self.load == "bursts" { self.bursts().ideal_duration() } else { self.length }
+    }
+
+    fn bursts(&self) -> Run {
         let requests = self.rounds * LAYOUT.sites() * BURST;
-        let configuration = configuration(by);
+        let configuration =
+            if self.by == "sidelong" { Configuration::Reconfigured } else { Configuration::Rigid };
         Run { layout: LAYOUT, demand: DEMAND, configuration, burst: BURST, pause: Duration::ZERO, requests }
     }
-}
 
-const fn configuration(by: By) -> Configuration {
-    match by {
-        By::Own | By::Shared => Configuration::Rigid,
-        By::Sidelong => Configuration::Reconfigured,
-    }
-}
-
-/// What the servers can answer under [`Load::Overload`], in requests/s.
-fn capacity_per_s() -> f64 {
-    SERVERS as f64 * f64::from(WORKERS) / LONGER.as_secs_f64()
-}
-
-/// The share of what the servers can answer in `time` that was answered within the target.
-pub(super) fn goodput(requests: &[Request], target: Duration, time: Duration) -> f64 {
-    let window = SETTLE.as_secs_f64()..time.as_secs_f64();
-    let in_time = |request: &&Request| {
-        window.contains(&request.due_s)
-            && request.fate == Fate::Answered
-            && request.response_ms <= target.as_secs_f64() * 1e3
-    };
-    requests.iter().filter(in_time).count() as f64 / (capacity_per_s() * (window.end - window.start))
-}
-
-impl Case {
-    /// The name of its runs' files.
-    pub(super) fn word(self) -> String {
-        let Case { load, proxies } = self;
-        format!("{}-{proxies}", load.word())
-    }
-
-    /// Describes it in a sentence.
-    pub(super) fn describe(self) -> String {
-        let Case { load, proxies } = self;
-        format!("{}, {proxies} at once", load.title().to_lowercase())
-    }
-
-    pub(super) fn cluster_file(self, ground: &Ground, by: By, extent: &Extent) -> ClusterFile {
-        let Case { load, proxies } = self;
-        if load.has_sites() {
-            return extent.bursts(by).cluster_file(ground);
+    pub(super) fn cluster_file(&self, ground: &Ground) -> ClusterFile {
+        let (load, proxies) = (self.load, self.proxies);
+        if load == "bursts" {
+            return self.bursts().cluster_file(ground);
         }
         let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, ground.port + offset));
-        let service = match load {
-            Load::Overload => Service::Fixed,
-            Load::Instant => Service::None,
-            Load::Bursts | Load::Equal | Load::Slow => Service::Exponential,
+        let (service, time) = match load {
+            "overload" => (Service::Fixed, Some(LONGER)),
+            "instant" => (Service::None, None),
+            _ => (Service::Exponential, Some(SERVICE)),
         };
         let node = |name: &str, count: usize, offset: u16| NodeEntry {
             workers: Some(WORKERS),
             service: Some(service),
-            service_time: (load != Load::Instant).then_some(if load == Load::Overload {
-                LONGER
-            } else {
-                SERVICE
-            }),
-            queue_depth_max: (load == Load::Overload).then_some(QUEUE_DEPTH_MAX),
+            service_time: time,
+            queue_depth_max: (load == "overload").then_some(QUEUE_DEPTH_MAX),
             ..NodeEntry::new(name, count, at(PROXIES_MAX + offset))
         };
-        let slow = NodeEntry { slowdown: Some(SLOWDOWN), ..node("slow", 1, 0) };
         let nodes = match load {
-            Load::Slow => vec![slow, node("n", SERVERS - 1, 1)],
-            Load::Bursts | Load::Equal | Load::Overload | Load::Instant => vec![node("n", SERVERS, 0)],
+            "slow" => {
+                let slow = NodeEntry { slowdown: Some(SLOWDOWN), ..node("slow", 1, 0) };
+                vec![slow, node("n", SERVERS - 1, 1)]
+            }
+            _ => vec![node("n", SERVERS, 0)],
         };
-        let clients = if load == Load::Instant { CLIENTS_OF_A_CORE } else { CLIENTS };
+        let clients = if load == "instant" { CLIENTS_OF_A_CORE } else { CLIENTS };
         let closed = Workload {
-            duration: Some(extent.time),
+            duration: Some(self.length),
             clients_per_edge: clients / u32::from(proxies),
             ..DEMAND.workload()
         };
         let workload = match load {
-            Load::Overload => Workload {
+            "overload" => Workload {
                 mode: LoadMode::Open,
                 rate: Some(TIMES * capacity_per_s()),
                 addresses: ADDRESSES,
                 timeout: TIMEOUT,
                 ..closed
             },
-            Load::Bursts | Load::Equal | Load::Slow | Load::Instant => closed,
+            _ => closed,
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
             sites: vec![SiteEntry {
-                response_p99: load.target(),
+                response_p99: (load == "overload").then_some(TARGET),
                 ..SiteEntry::new("a", "a.example", SERVERS)
             }],
             nodes,
@@ -263,6 +132,36 @@ impl Case {
     }
 }
 
+/// The highest throughput that the servers of a case allow.
+pub(super) fn requests_per_s_max(case: &str) -> f64 {
+    let plan = Plan::new(case, 1, Duration::ZERO);
+    let (servers, a_node) = (SERVERS as f64, NOISE * node_rate());
+    match (plan.load, plan.by) {
+        ("bursts", "shared") => 1.01 * POOL as f64 * node_rate(),
+        ("bursts", _) => possible_rate(plan.bursts().ideal_rate(), BURST, POOL),
+        ("equal", _) => servers * a_node,
+        ("slow", _) => (servers - 1.0 + 1.0 / SLOWDOWN) * a_node,
+        ("overload", _) => NOISE * capacity_per_s(),
+        _ => f64::INFINITY,
+    }
+}
+
+/// What the servers can answer under `overload`, in requests/s.
+fn capacity_per_s() -> f64 {
+    SERVERS as f64 * f64::from(WORKERS) / LONGER.as_secs_f64()
+}
+
+/// The share of what the servers can answer in `time` that was answered within the target.
+pub(super) fn goodput(requests: &[Request], time: Duration) -> f64 {
+    let window = SETTLE.as_secs_f64()..time.as_secs_f64();
+    let in_time = |request: &&Request| {
+        window.contains(&request.due_s)
+            && request.fate == Fate::Answered
+            && request.response_ms <= TARGET.as_secs_f64() * 1e3
+    };
+    requests.iter().filter(in_time).count() as f64 / (capacity_per_s() * (window.end - window.start))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,11 +170,13 @@ mod tests {
     #[test]
     fn the_file_of_each_case_is_read_as_it_was_meant() {
         let ground = Ground { name: "lab-f1".into(), port: 20_000, root: None };
-        for case in Extent::FULL.cases {
-            for by in By::ALL {
-                let text = case.cluster_file(&ground, by, &Extent::FULL).to_toml().unwrap();
+        for load in ["bursts/2", "equal/1", "equal/4", "slow/4", "overload/1", "instant/1"] {
+            for by in ["own", "sidelong"] {
+                let case = format!("{load}/nginx/{by}");
+                let plan = Plan::new(&case, 1, Duration::from_secs(1));
+                let text = plan.cluster_file(&ground).to_toml().unwrap();
                 let cluster = ClusterFile::parse(&text, "run.toml").unwrap().cluster().unwrap();
-                assert_eq!(cluster.edges.len(), usize::from(case.proxies));
+                assert_eq!(cluster.edges.len(), usize::from(plan.proxies));
                 let ports = cluster.nodes.iter().map(|node| node.port().unwrap().port());
                 let edges = cluster.edges.iter().map(|edge| edge.listen.port());
                 let mut all: Vec<_> = ports.chain(edges).collect();
@@ -285,9 +186,9 @@ mod tests {
                 assert_eq!(all.len(), cluster.nodes.len() + cluster.edges.len());
                 let slow: Vec<_> =
                     cluster.nodes.iter().map(|node| node.slowdown).filter(|by| *by > 1.0).collect();
-                assert_eq!(slow, if case.load == Load::Slow { vec![SLOWDOWN] } else { vec![] });
-                let clients = cluster.workload.unwrap().clients_per_edge * u32::from(case.proxies);
-                assert!(matches!(case.load, Load::Bursts | Load::Instant) || clients == CLIENTS);
+                assert_eq!(slow, if plan.load == "slow" { vec![SLOWDOWN] } else { vec![] });
+                let clients = cluster.workload.unwrap().clients_per_edge * u32::from(plan.proxies);
+                assert!(matches!(plan.load, "bursts" | "instant") || clients == CLIENTS);
             }
         }
     }
@@ -312,7 +213,7 @@ mod tests {
             }
         });
         let all: Vec<_> = all.collect();
-        let found = goodput(&all, TARGET, Duration::from_millis(2500));
+        let found = goodput(&all, Duration::from_millis(2500));
         assert!((found - 0.5).abs() < 1e-9, "{found}");
     }
 }

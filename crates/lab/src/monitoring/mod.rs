@@ -80,15 +80,13 @@ fn schemes(bench: &mut Bench<'_>) -> Result<Vec<Scheme>> {
     Ok(allowed)
 }
 
-impl Placement {
-    fn describe(self) -> String {
-        let on = |cpu: Option<usize>| cpu.map_or_else(|| "any CPU".to_owned(), |cpu| format!("CPU {cpu}"));
-        format!(
-            "The node and all load are held to {}, the sampling side to {}.",
-            on(self.node_cpu),
-            on(self.this_cpu)
-        )
-    }
+fn describe(placement: Placement) -> String {
+    let on = |cpu: Option<usize>| cpu.map_or_else(|| "any CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+    format!(
+        "The node and all load are held to {}, the sampling side to {}.",
+        on(placement.node_cpu),
+        on(placement.this_cpu)
+    )
 }
 
 /// Runs `perf load` with `arguments`, planned for `time`.
@@ -105,7 +103,7 @@ fn load<T: TryFrom<Found>>(
             return Err(Error::Output { path, found: format!("not what perf load prints: {error}") });
         }
     };
-    bench.set("placement", figures.placement.describe());
+    bench.set("placement", describe(figures.placement));
     T::try_from(figures.found)
         .map_err(|_| Error::Output { path, found: "the figures of another measurement".to_owned() })
 }

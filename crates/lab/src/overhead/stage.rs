@@ -14,8 +14,8 @@ use sidelong_config::{
 
 use super::case::{Case, Stand};
 use super::certificate::Certificate;
+use super::idle;
 use super::proxies::{self, Place};
-use super::{Found, Proxy, idle};
 use crate::bench::Bench;
 use crate::cpus::{self, Pinned};
 use crate::error::{Result, file};
@@ -57,7 +57,7 @@ pub(super) struct Stage {
 /// The processes of a stand.
 struct Parts {
     stand: Stand,
-    /// In the order of [`Proxy::ALL`], or the edge alone.
+    /// In the order of [`Stand::proxies`].
     proxies: Vec<Server>,
     /// Requests that keep the node busy, where it is to count as overloaded. They end before it.
     _held: Vec<TcpStream>,
@@ -85,13 +85,21 @@ impl Stage {
         Ok(Stage { stands, certificate, load_cpus, idle, stop })
     }
 
-    /// Measures `proxy` in a case: its memory, or a turn of `time`. `half` is the rate of [`Case::Half`] in requests/s.
-    pub(super) fn measure(&self, case: Case, proxy: Proxy, half: f64, time: Duration) -> Result<Found> {
-        let parts = self.stands.iter().find(|parts| parts.stand == case.stand());
+    /// Measures `proxy` in a case: its memory, or a turn of `time`. `half` is the rate of the open loop in requests/s.
+    pub(super) fn measure(
+        &self,
+        case: &Case,
+        proxy: &str,
+        half: f64,
+        time: Duration,
+    ) -> Result<Vec<(&'static str, f64)>> {
+        let parts = self.stands.iter().find(|parts| parts.stand == case.stand);
         let parts = parts.expect("the stage has every stand");
-        let server = &parts.proxies[proxy as usize];
-        let secure = case.is_secure().then(|| self.certificate.client(HOST, case.is_http2())).transpose()?;
-        let asked = Asked { secure, ..case.asked(half) };
+        let mut servers = case.proxies().iter().zip(&parts.proxies);
+        let (_, server) = servers.find(|(name, _)| **name == proxy).expect("a case is asked for its proxies");
+        let is_secure = case.stand == Stand::Secure;
+        let secure = is_secure.then(|| self.certificate.client(HOST, case.word == "http2")).transpose()?;
+        let asked = Asked { secure, ..(case.asked)(half) };
         parts.node.process.resume();
         server.process.resume();
         if case.waits() {
@@ -100,9 +108,9 @@ impl Stage {
         let found = if case.is_idle() {
             let _pinned = Pinned::to_any(&self.load_cpus)?;
             idle::bytes_per_connection(server, &asked, self.idle, &self.stop)
-                .map(|bytes| Found::Idle { bytes_per_connection: bytes })
+                .map(|bytes| vec![("idle_kb", bytes / 1e3)])
         } else {
-            turn(server, &asked, time, &self.load_cpus, &self.stop).map(Found::Turn)
+            turn(server, &asked, time, &self.load_cpus, &self.stop).map(|turn| turn.figures().to_vec())
         };
         server.process.pause();
         parts.node.process.pause();
@@ -154,7 +162,7 @@ impl Parts {
         };
         let mut proxies = vec![start("edge", bench.part("edge", EDGE, &config), edge_at)?];
         let mut logs = Vec::new();
-        if stand.has_others() {
+        if !stand.rejects() {
             let nginx_log = log("nginx");
             let place = |proxy: &str, listen| Place {
                 listen,
@@ -241,7 +249,7 @@ mod tests {
             ports.extend(cluster.nodes.iter().filter_map(sidelong_config::Node::port));
             ports.push(cluster.edges[0].listen);
             ports.extend(cluster.edges[0].admin);
-            if stand.has_others() {
+            if !stand.rejects() {
                 ports.extend([NGINX_PORT, HAPROXY_PORT].map(port));
             }
         }

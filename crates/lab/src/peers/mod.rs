@@ -185,6 +185,12 @@ pub(crate) fn find(bench: &Bench<'_>, peers: &[Peer]) -> Result<Looked> {
     Ok(Looked { here, missing })
 }
 
+/// Runs a command that fetches or builds something. Returns the reason if it fails.
+pub(crate) fn why_not(bench: &Bench<'_>, command: Command, limit: Duration) -> Result<Option<String>> {
+    let search = Search { directory: &bench.path(""), stop: &bench.options.stop };
+    search.said(command, limit).map(std::result::Result::err)
+}
+
 /// How peers are searched for.
 struct Search<'a> {
     /// The experiment's directory.

@@ -735,8 +735,8 @@ fn c4_judges_and_varies_what_does_not_come_out() {
     assert!(report.checks.iter().all(|check| check.verdict() == "met"), "{:?}", report.checks);
     assert_eq!(lab.runs, ["sizes"]);
     let rows = lab.read("C4/rows.csv");
-    assert!(rows.starts_with("nodes,protocol,read_failure_rate\n4,lazy,0.200000\n"), "{rows}");
-    assert_eq!(rows.lines().count(), 1 + 4 * 6);
+    assert!(rows.starts_with("repetition,nodes,protocol,requests,response_ms_mean,"), "{rows}");
+    assert_eq!(rows.lines().count(), 1 + 4 * 7);
 
     let mut lab = Lab::of(&include_str!("fake_sim.sh").replace("0.01 : 0.05", "0.04 : 0.05"), false);
     let report = lab.run("C4").unwrap();
@@ -784,7 +784,7 @@ fn c1_takes_the_logs_that_it_is_given() {
     assert_eq!(lab.runs, ["worldcup98-sample", "a-b.log", "c.clf.zst"]);
     assert!(report.checks.iter().all(|check| check.verdict() == "met"), "{:?}", report.checks);
     assert!(lab.read("C1/configs/a-b.log.toml").contains("a b.log"));
-    assert!(lab.read("C1/rows.csv").contains("\nc.clf.zst,ledger,1.0000,9.0000\n"));
+    assert!(lab.read("C1/rows.csv").contains("\n1,c.clf.zst,ledger,80000,1.0000,1.0000,9.0000,201.0,"));
 }
 
 #[test]
@@ -884,5 +884,5 @@ fn l1_has_what_is_published_beside_what_is_simulated_and_live() {
         assert!(text.contains(line), "{text}");
     }
     assert!(lab.read("L1/configs/nodes-16-live.toml").contains("objects = 40_000"));
-    assert!(lab.read("L1/rows.csv").contains("\n,16,lazy,live,1.0000,1.0000,200,0.200000,0.1000\n"));
+    assert!(lab.read("L1/rows.csv").contains("\n1,16,lazy,live,80000,1.0000,1.0000,9.0000,200.0,"));
 }

@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid};
 use sidelong_config::{Configuration, FrontEntry, Proxy, ServerAddress};
 use sidelong_layout::{ChoiceMap, NodeId, Ownership, SiteId};
 
-use crate::support::httpd::readable;
+use crate::support::servers::readable;
 use crate::support::servers::{Load, gunicorn, last_request, sites_at_once};
 use crate::support::thousand::{Agents, NODES, servers, two_sites};
 use crate::support::{

@@ -15,8 +15,8 @@ use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 
 use crate::support::foreign::move_to_and_fro;
-use crate::support::httpd::readable;
 use crate::support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
+use crate::support::servers::readable;
 use crate::support::servers::{
     Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once,
 };

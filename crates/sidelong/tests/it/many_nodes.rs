@@ -12,8 +12,8 @@ use sidelong_layout::{
 use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::Verdict;
 
-use crate::support::httpd::readable;
 use crate::support::proxies::{EnvoysMemory, Kind, ask_haproxy, module, proxy};
+use crate::support::servers::readable;
 use crate::support::thousand::{Agents, NODES, servers, two_sites};
 use crate::support::{Cluster, Running, SetOnDrop, eventually, get, try_get};
 

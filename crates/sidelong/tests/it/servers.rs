@@ -327,12 +327,12 @@ fn a_server_that_comes_back_with_half_its_workers_is_learned_anew() {
     let server = cluster.at(25_000 + (std::process::id() % 5_000) as u16);
     cluster.file.nodes[0].server = Some(server.into());
     // The excess is rejected.
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(200));
+    cluster.file.sites[0].queue_max = Some(Duration::from_millis(800));
     let Some(before) = gunicorn(&cluster, "four", server, 4) else { return };
     let _agent = cluster.part("node", "n1");
     let _edge = cluster.part("edge", "edge1");
     answers(&cluster, "alpha", "four");
-    let time = Duration::from_millis(50);
+    let time = Duration::from_millis(200);
     let load = Load::start(cluster.edge(0), "alpha.test", time, 12);
     let figure = |name: &str| metrics(cluster.admin(0)).get(name).copied().unwrap_or(0.0);
     let workers = || figure("sidelong_edge_node_learned_workers{node=\"n1\"}");
@@ -342,7 +342,7 @@ fn a_server_that_comes_back_with_half_its_workers_is_learned_anew() {
     eventually("two are learned", || (1.0..3.0).contains(&workers()));
     let answered = || figure("sidelong_edge_requests_total{site=\"alpha\",code=\"2xx\"}");
     let begun = answered();
-    eventually("they answer", || answered() > begun + 100.0);
+    eventually("they answer", || answered() > begun + 50.0);
     assert!((1.0..3.0).contains(&workers()), "{}", workers());
     drop(load);
 }
@@ -513,7 +513,8 @@ fn the_workers_of_a_server_are_learned() {
         answers(&cluster, "alpha", "one");
         let truth = f64::from(workers);
         let is_about = |found: f64| (truth / 1.5..=truth * 1.5).contains(&found);
-        learned(&cluster, 3 * usize::from(workers), Duration::from_millis(20), is_about);
+        // A machine that is full of other tests cannot send so many requests that shorter ones keep all workers busy.
+        learned(&cluster, 3 * usize::from(workers), Duration::from_millis(100), is_about);
         let status = cluster.run(&["status"]).succeeded();
         assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("(learned)")), "{status}");
         edge.end().succeeded();

@@ -1,7 +1,6 @@
 //! A real httpd with mod_sidelong, and verdicts that the test sets.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -15,6 +14,7 @@ use sidelong_layout::{ChoiceMap, SiteId, Time};
 use sidelong_load::monotonic_ns;
 use sidelong_policy::balance::Balance;
 
+use super::servers::readable;
 use super::{Cluster, Running, eventually, get, skipped, try_get};
 
 /// httpd's port, at a cluster's own address.
@@ -70,10 +70,6 @@ impl Verdicts {
     pub fn decided_at(&self, time_ns: u64) {
         self.choice.store(ChoiceMap::TIME, time_ns, Ordering::Release);
     }
-}
-
-pub fn readable(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// What `make -C fronts` makes of `target`; `None`, with a printed reason, if it cannot be made.

@@ -1,96 +1,20 @@
-//! Shared by the tests of the program: clusters of real processes on loopback addresses of their own, and hand-written
-//! HTTP.
-//!
-//! Nothing is timed. Waits end after [`PATIENCE`], which only failing tests reach.
+//! Shared by the tests of the program, beside what `sidelong_testing` has for all tests.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 pub mod auction;
 pub mod caches;
-mod cluster;
 pub mod foreign;
 pub mod histories;
-mod http;
 pub mod httpd;
 pub mod memcached;
-mod process;
 pub mod proxies;
-pub mod servers;
 mod terminal;
 pub mod thousand;
 pub mod words;
 
-use std::io::Write as _;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-pub use cluster::{Cluster, Part};
-pub use http::{Client, Reply, get, metrics, read_head, try_get, websocket_accept};
-pub use process::{Done, Running, run, stop_whole};
+pub use sidelong_testing::{
+    Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, eventually, get, has_rdma,
+    may_open, metrics, read_head, run, servers, skipped, stop_whole, try_get, until_it_succeeds,
+    websocket_accept,
+};
 pub use terminal::Terminal;
-
-/// Longest that anything awaited here may take.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The longest time for which records may count as fresh: no part stalls for so long.
-pub const STALE_MAX: Duration = Duration::from_secs(60);
-
-/// Waits until `condition` holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// What a command prints once it succeeds. While a part stalls it may fail.
-pub fn until_it_succeeds(mut command: impl FnMut() -> Done) -> String {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let done = command();
-        if done.code == Some(0) || Instant::now() >= deadline {
-            return done.succeeded();
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Sets it when dropped, even by a failed assertion: what other threads go by ends.
-pub struct SetOnDrop<'a>(pub &'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Prints on standard error why something could not be tested here, past the test harness.
-pub fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
-}
-
-/// Lets this process, and those that it starts, have as many descriptors as the system allows; says so if that is less than `count`.
-/// All tests are one process, so the limit is never lowered.
-pub fn may_open(count: u64) -> bool {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock();
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Only root may go beyond the highest allowed.
-    let limit = maximum.map(|most| most.max(count));
-    let may = setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok();
-    if !may {
-        skipped(&format!("{count} descriptors: a process may have {maximum:?} (ulimit -Hn)"));
-    }
-    may
-}
-
-/// Whether this machine has an RDMA device. If not, that is said.
-pub fn has_rdma() -> bool {
-    let has = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
-    if !has {
-        skipped("verbs: no RDMA device; cargo xtask vm has one");
-    }
-    has
-}

@@ -1,3 +1,0 @@
-//! Parts of a cluster in one process.
-
-mod cluster;
