@@ -1,22 +1,19 @@
-//! The command line.
+//! The command line of `sidelong`.
 
 use clap::{Parser, Subcommand};
 
-use crate::by_hand::{DrainArgs, MoveArgs, ResumeArgs};
-use crate::cache::CacheArgs;
-use crate::config::ConfigArgs;
-use crate::front::FrontArgs;
-use crate::history::HistoryArgs;
-use crate::init::InitArgs;
-use crate::lab::LabArgs;
-use crate::load::LoadArgs;
-use crate::part::PartArgs;
-use crate::sim::SimArgs;
-use crate::status::StatusArgs;
-use crate::top::TopArgs;
-use crate::trace::TraceArgs;
-use crate::up::{ExecArgs, UpArgs};
-use sidelong_perf::PerfArgs;
+use crate::by_hand::{self, DrainArgs, MoveArgs, ResumeArgs};
+use crate::cache::{self, CacheArgs};
+use crate::config::{self, ConfigArgs};
+use crate::event::{self, Event};
+use crate::failure::Failure;
+use crate::front::{self, FrontArgs};
+use crate::history::{self, HistoryArgs};
+use crate::init::{self, InitArgs};
+use crate::part::{self, PartArgs};
+use crate::status::{self, StatusArgs};
+use crate::top::{self, TopArgs};
+use crate::up::{self, ExecArgs, UpArgs};
 
 /// Reverse proxies for sites that share one pool of servers.
 ///
@@ -43,10 +40,7 @@ Examples:
   sidelong top                             watch the nodes of the cluster that runs here
   sidelong status                          requests admitted and rejected for each site, and why
   sidelong history --since 1h              moves of the last hour, and why each was made
-  sidelong drain n3                        take a node out of service; sidelong resume n3 brings it back
-  sidelong trace info access.log.gz        what a request trace holds
-  sidelong sim run cluster-sim.toml --set nodes=16,64 --set protocol=lazy,ledger --out results
-  sidelong lab run R10 --out results";
+  sidelong drain n3                        take a node out of service; sidelong resume n3 brings it back";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -72,18 +66,8 @@ pub(crate) enum Command {
     Edge(PartArgs),
     /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
     Front(FrontArgs),
-    /// Analyse, convert and generate request traces.
-    Trace(TraceArgs),
     /// Run a cache that memcached's clients use.
     Cache(CacheArgs),
-    /// Simulate caching clusters and data-centers.
-    Sim(SimArgs),
-    /// Reproduce published experiments, and compare with other software.
-    Lab(LabArgs),
-    /// Put a load on a site that runs: persons who look, bid, buy and sell.
-    Load(LoadArgs),
-    /// Measure operations on the memory of another process, here or on another machine.
-    Perf(PerfArgs),
     /// Print a demo cluster file, or check a cluster file.
     Config(ConfigArgs),
     /// Become a server of another make or a command of a site, which ends with its parent.
@@ -91,24 +75,62 @@ pub(crate) enum Command {
     Exec(ExecArgs),
 }
 
+impl Command {
+    /// Whether it shows on a screen what it would warn of.
+    pub(crate) fn has_screen(&self) -> bool {
+        matches!(self, Command::Top(_))
+    }
+
+    pub(crate) fn run(&self, is_quiet: bool) -> Result<(), Failure> {
+        match self {
+            Command::Up(args) => up::run(args, is_quiet),
+            Command::Top(args) => top::run(args),
+            Command::Status(args) => status::run(args),
+            Command::History(args) => history::run(args),
+            Command::Drain(args) => by_hand::drain(args, is_quiet),
+            Command::Resume(args) => by_hand::resume(args, is_quiet),
+            Command::Move(args) => by_hand::move_to(args, is_quiet),
+            Command::Node(args) => run_part(args, part::node),
+            Command::Edge(args) => run_part(args, part::edge),
+            Command::Front(args) => match &args.ask {
+                Some(ask) => front::ask(ask),
+                None => {
+                    run_part(args.part.as_ref().expect("clap asks for it without a subcommand"), part::front)
+                }
+            },
+            Command::Cache(args) => tell(args.events, cache::run(args, is_quiet)),
+            Command::Config(args) => config::run(args),
+            Command::Init(args) => init::run(args),
+            Command::Exec(args) => up::exec(args),
+        }
+    }
+}
+
+/// Runs a part of a cluster, and reports its failure as an event too.
+fn run_part(args: &PartArgs, run: fn(&PartArgs) -> Result<(), Failure>) -> Result<(), Failure> {
+    tell(args.events, run(args))
+}
+
+/// Reports a failure as an event too, if a part prints events.
+fn tell(events: bool, done: Result<(), Failure>) -> Result<(), Failure> {
+    if let (true, Err(Failure(reason))) = (events, &done) {
+        event::print(&Event::Failed { reason: reason.clone() });
+    }
+    done
+}
+
 #[cfg(test)]
 #[path = "../tests/it/documented/commands.rs"]
 mod commands;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
 
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-
-    /// Whether `words` name a command and nothing else, as prose does.
-    fn is_name(words: &[String]) -> bool {
-        let mut named = Cli::command();
+    /// Whether `words` name a command of `named` and nothing else, as prose does.
+    fn is_name(mut named: clap::Command, words: &[String]) -> bool {
         words[1..].iter().all(|word| match named.find_subcommand(word).cloned() {
             Some(subcommand) => {
                 named = subcommand;
@@ -118,18 +140,28 @@ mod tests {
         })
     }
 
-    #[test]
-    fn every_command_in_the_documentation_is_understood() {
+    /// Parses each command of that program that the documentation shows.
+    pub(crate) fn parse_documented<P: Parser>(program: &str) {
         let shown = commands::shown();
-        let ours = shown.iter().filter(|(command, _)| command.starts_with("sidelong "));
+        let ours = shown.iter().filter(|(command, _)| command.split(' ').next() == Some(program));
         for (command, place) in ours {
             let words = commands::words(command);
-            if is_name(&words) || words.iter().any(|word| word == "--help") {
+            if is_name(P::command(), &words) || words.iter().any(|word| word == "--help") {
                 continue;
             }
-            if let Err(error) = Cli::try_parse_from(&words) {
+            if let Err(error) = P::try_parse_from(&words) {
                 panic!("{place}: {command}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_in_the_documentation_is_understood() {
+        parse_documented::<Cli>("sidelong");
     }
 }

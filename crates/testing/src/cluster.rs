@@ -154,7 +154,7 @@ impl Cluster {
 
     /// A command of the program on it, which goes on.
     pub fn start(&self, words: &[&str]) -> Running {
-        let mut command = Command::new(program());
+        let mut command = Command::new(program("sidelong"));
         command.args(words).arg("--config").arg(self.config());
         Running::start_command(command)
     }

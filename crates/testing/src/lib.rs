@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub use cluster::{Cluster, Part};
 pub use here::Here;
 pub use http::{Client, Reply, get, metrics, read_head, try_get, websocket_accept};
-pub use process::{Done, Running, program, run, stop_whole};
+pub use process::{Done, Running, program, run, run_lab, stop_whole};
 
 /// Longest that anything awaited in a test may take.
 pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -17,11 +17,12 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// Most lines of each of its outputs that a failed test prints.
 const SAID_MAX: usize = 50;
 
-/// The program. Cargo puts it above the directory of the test, and builds it for the tests of its own package.
-pub fn program() -> PathBuf {
+/// A program of ours, `sidelong` or `sidelong-lab`. Cargo puts it above the directory of the test, and builds it for the tests of its
+/// own package.
+pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().and_then(Path::parent).expect("a test is in a directory of the build");
-    built.join("sidelong")
+    built.join(name)
 }
 
 /// A process that a test started.
@@ -33,9 +34,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// The program with these arguments.
+    /// `sidelong` with these arguments.
     pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
-        let mut command = Command::new(program());
+        let mut command = Command::new(program("sidelong"));
+        command.args(arguments);
+        Self::start_command(command)
+    }
+
+    /// `sidelong-lab` with these arguments.
+    pub fn start_lab<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        let mut command = Command::new(program("sidelong-lab"));
         command.args(arguments);
         Self::start_command(command)
     }
@@ -160,15 +168,21 @@ impl Done {
     pub fn refused(self) -> String {
         assert_eq!((self.code, self.signal), (Some(2), None), "{self:?}");
         assert_eq!(self.out, "", "{self:?}");
-        let line = self.err.strip_prefix("sidelong: ").and_then(|err| err.strip_suffix('\n'));
+        let line = ["sidelong: ", "sidelong-lab: "].iter().find_map(|name| self.err.strip_prefix(name));
+        let line = line.and_then(|line| line.strip_suffix('\n'));
         let line = line.filter(|line| !line.is_empty() && !line.contains('\n'));
         line.unwrap_or_else(|| panic!("not one line: {self:?}")).to_owned()
     }
 }
 
-/// Runs the program to its end.
+/// Runs `sidelong` to its end.
 pub fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
     Running::start(arguments).finish()
+}
+
+/// Runs `sidelong-lab` to its end.
+pub fn run_lab<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
+    Running::start_lab(arguments).finish()
 }
 
 /// Stops a process, and waits until none of its threads runs.

@@ -276,7 +276,7 @@ fn proxies_of_other_makes_led_and_by_themselves() {
     assert_eq!((file.nodes[0].slowdown, file.edges.len()), (Some(8.0), 4));
     let rows = lab.read("F1/rows.csv");
     // A fifth of 1000 requests/s is answered in time, of 400.
-    assert!(rows.contains("\noverload,1,envoy,own,") && rows.contains(",0.5000,"), "{rows}");
+    assert!(rows.contains("\n1,overload,1,envoy,own,") && rows.contains(",0.5000,"), "{rows}");
     let verdict =
         |what: &str| report.checks.iter().find(|check| check.what.contains(what)).unwrap().verdict();
     // The stand-in serves all alike, and moves nodes where it may.

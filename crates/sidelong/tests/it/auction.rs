@@ -603,7 +603,7 @@ fn a_thousand_sessions_that_are_killed_hold_nothing_up() {
     let url = format!("http://{}", cluster.edge(0));
     let walk =
         ["load", "--walk", "auction", "--host", "auction.test", "--sessions", "1000", "--think", "0.1"];
-    let walk = Running::start(walk.into_iter().chain([&*url]));
+    let walk = Running::start_lab(walk.into_iter().chain([&*url]));
     let walking = |line: &str| {
         let (before, _) = line.split_once(" sessions  ")?;
         before.split_whitespace().last()?.parse::<u32>().ok()

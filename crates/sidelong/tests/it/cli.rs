@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::process::Signal;
 
-use crate::support::{Cluster, Running, eventually, run};
+use crate::support::{Cluster, Running, eventually, run, run_lab};
 
 /// The WorldCup98 records that come with the project.
 fn sample() -> PathBuf {
@@ -15,7 +15,7 @@ fn sample() -> PathBuf {
 }
 
 fn trace_info(file: &Path, more: &[&str]) -> crate::support::Done {
-    run([&["trace", "info", file.to_str().unwrap()], more].concat())
+    run_lab([&["trace", "info", file.to_str().unwrap()], more].concat())
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_trace_that_is_converted_holds_the_same() {
     ] {
         let to = directory.path().join(name);
         let arguments = ["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()];
-        let said = run([&arguments[..], more].concat()).succeeded();
+        let said = run_lab([&arguments[..], more].concat()).succeeded();
         assert!(said.starts_with("10000 requests in "), "{said}");
         assert_eq!(trace_info(&to, &["--json"]).json(), expected, "{name}");
         from = to;
@@ -87,12 +87,12 @@ fn a_trace_that_is_converted_holds_the_same() {
     assert!(trace_info(&from, &[]).succeeded().contains("slt"));
 
     let to = directory.path().join("e.oracleGeneral");
-    run(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).succeeded();
+    run_lab(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).succeeded();
     assert_eq!(std::fs::metadata(&to).unwrap().len(), 240_000);
     let figures = trace_info(&to, &["--json"]).json();
     assert_eq!((&figures["objects"], &figures["bytes"]), (&expected["objects"], &expected["bytes"]));
 
-    let line = run(["trace", "convert", from.to_str().unwrap(), "x.clf", "--format", "clf"]).refused();
+    let line = run_lab(["trace", "convert", from.to_str().unwrap(), "x.clf", "--format", "clf"]).refused();
     assert!(line.contains("slt, oracleGeneral or csv"), "{line}");
 }
 
@@ -101,12 +101,12 @@ fn a_trace_does_not_replace_itself() {
     let directory = tempfile::tempdir().unwrap();
     let [trace, symbolic, hard] =
         ["x.csv", "symbolic.csv", "hard.csv"].map(|name| directory.path().join(name));
-    run(["trace", "synth", trace.to_str().unwrap(), "--requests", "10"]).succeeded();
+    run_lab(["trace", "synth", trace.to_str().unwrap(), "--requests", "10"]).succeeded();
     std::os::unix::fs::symlink(&trace, &symbolic).unwrap();
     std::fs::hard_link(&trace, &hard).unwrap();
     let text = std::fs::read(&trace).unwrap();
     for to in [&trace, &symbolic, &hard] {
-        let line = run(["trace", "convert", trace.to_str().unwrap(), to.to_str().unwrap()]).refused();
+        let line = run_lab(["trace", "convert", trace.to_str().unwrap(), to.to_str().unwrap()]).refused();
         assert!(line.contains(to.to_str().unwrap()) && line.contains("write another file"), "{line}");
         assert_eq!(std::fs::read(to).unwrap(), text);
     }
@@ -119,9 +119,9 @@ fn a_file_of_an_unknown_ending_is_not_written() {
     for name in ["x.parquet", "x", "x.slt.gz"] {
         let to = directory.path().join(name);
         let from = sample();
-        let line = run(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).refused();
+        let line = run_lab(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).refused();
         assert!(line.contains(name) && line.contains(".slt, .oracleGeneral or .csv"), "{line}");
-        let line = run(["trace", "synth", to.to_str().unwrap(), "--requests", "10"]).refused();
+        let line = run_lab(["trace", "synth", to.to_str().unwrap(), "--requests", "10"]).refused();
         assert!(line.contains(".slt, .oracleGeneral or .csv"), "{line}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -140,7 +140,7 @@ fn keys_alone_are_a_trace_where_they_are_named_one() {
     assert_eq!(trace_info(&keys, &["--json", "--format", "key64"]).json()["requests"], 1500);
     let arguments =
         ["trace", "convert", keys.to_str().unwrap(), to.to_str().unwrap(), "--from-format", "key32"];
-    run(arguments).succeeded();
+    run_lab(arguments).succeeded();
     assert_eq!(trace_info(&to, &["--json"]).json(), figures);
 }
 
@@ -161,7 +161,7 @@ fn columns_say_what_a_file_without_a_header_holds() {
 #[test]
 fn several_traces_are_told_one_after_the_other() {
     let file = sample();
-    let table = run(["trace", "info", file.to_str().unwrap(), file.to_str().unwrap()]).succeeded();
+    let table = run_lab(["trace", "info", file.to_str().unwrap(), file.to_str().unwrap()]).succeeded();
     assert_eq!(table.matches("first10000.bin:\n").count(), 2, "{table}");
 }
 
@@ -172,7 +172,7 @@ fn a_synthetic_trace_is_what_was_asked_for_and_the_same_each_time() {
         let path = directory.path().join(name);
         let arguments =
             ["trace", "synth", path.to_str().unwrap(), "--requests", "20000", "--objects", "1000"];
-        run([&arguments[..], more].concat()).succeeded();
+        run_lab([&arguments[..], more].concat()).succeeded();
         path
     };
     let bytes = |path: &Path| std::fs::read(path).unwrap();
@@ -194,7 +194,7 @@ fn a_synthetic_trace_is_what_was_asked_for_and_the_same_each_time() {
         ("--rate", "0", "rate = 0"),
     ] {
         let path = directory.path().join("refused.slt");
-        let line = run(["trace", "synth", path.to_str().unwrap(), option, value]).refused();
+        let line = run_lab(["trace", "synth", path.to_str().unwrap(), option, value]).refused();
         assert!(line.contains(said) && !path.exists(), "{line}");
     }
 }
@@ -205,7 +205,8 @@ fn a_trace_that_is_interrupted_leaves_no_half_of_it() {
     let names = || std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let path = directory.path().join("endless.slt");
     let to = path.to_str().unwrap();
-    let synth = Running::start(["trace", "synth", to, "--requests", "1000000000000", "--rate", "1000000"]);
+    let synth =
+        Running::start_lab(["trace", "synth", to, "--requests", "1000000000000", "--rate", "1000000"]);
     eventually("it writes", || names().any(|name| name.to_string_lossy().ends_with(".part")));
     synth.signal(Signal::INT);
     let done = synth.finish();
@@ -215,7 +216,7 @@ fn a_trace_that_is_interrupted_leaves_no_half_of_it() {
     // A trace of 1 TiB, as soon as it is open.
     let zeros = directory.path().join("zeros");
     std::fs::File::create(&zeros).unwrap().set_len(1 << 40).unwrap();
-    let info = Running::start(["trace", "info", "--format", "wc98", zeros.to_str().unwrap(), "another"]);
+    let info = Running::start_lab(["trace", "info", "--format", "wc98", zeros.to_str().unwrap(), "another"]);
     let files = format!("/proc/{}/fd", info.pid().as_raw_nonzero());
     eventually("it reads", || {
         let mut open = std::fs::read_dir(&files)
@@ -290,40 +291,47 @@ fn a_file_that_the_tests_make_is_usable_too() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 17] = [
+    const OURS: [&[&str]; 8] = [
         &[],
         &["up"],
         &["top"],
         &["node"],
         &["edge"],
-        &["trace"],
-        &["trace", "info"],
-        &["trace", "convert"],
-        &["trace", "synth"],
-        &["lab"],
-        &["lab", "list"],
-        &["lab", "run"],
-        &["perf"],
-        &["perf", "serve"],
         &["config"],
         &["config", "demo"],
         &["config", "check"],
     ];
-    for command in commands {
-        let help = run([command, &["--help"]].concat()).succeeded();
+    const LAB: [&[&str]; 9] = [
+        &[],
+        &["list"],
+        &["run"],
+        &["trace"],
+        &["trace", "info"],
+        &["trace", "convert"],
+        &["trace", "synth"],
+        &["perf"],
+        &["perf", "serve"],
+    ];
+    let ours = OURS.map(|command| (command, run([command, &["--help"]].concat())));
+    let lab = LAB.map(|command| (command, run_lab([command, &["--help"]].concat())));
+    for (command, help) in ours.into_iter().chain(lab) {
+        let help = help.succeeded();
         let about = help.lines().next().unwrap();
         assert!(about.len() > 10 && !about.starts_with("Usage"), "{command:?}: {help}");
         assert!(help.contains("Usage: sidelong"), "{command:?}: {help}");
     }
     assert!(run(["--help"]).succeeded().contains("Examples:"));
-    let version = run(["--version"]).succeeded();
-    assert_eq!(version, format!("sidelong {}\n", env!("CARGO_PKG_VERSION")));
+    for (version, name) in [(run(["--version"]), "sidelong"), (run_lab(["--version"]), "sidelong-lab")] {
+        assert_eq!(version.succeeded(), format!("{name} {}\n", env!("CARGO_PKG_VERSION")));
+    }
 }
 
 #[test]
 fn what_is_no_command_is_refused() {
-    for wrong in [&["updown"][..], &["up", "--json=yes"], &["lab", "run", "R10"], &["perf", "fly"], &[]] {
-        let done = run(wrong);
+    const OURS: [&[&str]; 4] = [&["updown"], &["up", "--json=yes"], &["perf"], &[]];
+    const LAB: [&[&str]; 4] = [&["updown"], &["run", "R10"], &["perf", "fly"], &[]];
+    let ours = OURS.map(|wrong| (wrong, run(wrong)));
+    for (wrong, done) in ours.into_iter().chain(LAB.map(|wrong| (wrong, run_lab(wrong)))) {
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{wrong:?}: {done:?}");
         assert!(done.err.contains("--help") || done.err.contains("Usage: sidelong"), "{wrong:?}: {done:?}");
     }
@@ -331,13 +339,13 @@ fn what_is_no_command_is_refused() {
 
 #[test]
 fn the_lab_lists_its_experiments() {
-    let list = run(["lab", "list"]).succeeded();
+    let list = run_lab(["list"]).succeeded();
     for number in 10..=24 {
         let id = format!("R{number} ");
         let line = list.lines().find(|line| line.starts_with(&id)).unwrap_or_else(|| panic!("{id}: {list}"));
         assert!(line.len() > 30, "{line}");
     }
     let directory = tempfile::tempdir().unwrap();
-    let line = run(["lab", "run", "R99", "--out", directory.path().to_str().unwrap()]).refused();
+    let line = run_lab(["run", "R99", "--out", directory.path().to_str().unwrap()]).refused();
     assert!(line.contains("R99") && line.contains("R10"), "{line}");
 }

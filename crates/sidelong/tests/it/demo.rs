@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::auction::{Auction, Books, Visitor, demo, once};
 use crate::support::servers::processes_of;
-use crate::support::{Client, Cluster, Running, eventually, get, run, skipped, until_it_succeeds};
+use crate::support::{Client, Cluster, Running, eventually, get, run_lab, skipped, until_it_succeeds};
 
 /// Small data for a test; `None`, with a printed reason, where gunicorn or Python is missing.
 fn data(cluster: &Cluster) -> Option<PathBuf> {
@@ -171,12 +171,12 @@ fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
     let url = format!("http://{address}");
     let load =
         ["load", "--walk", "auction", "--rate", "20", "--think", "0.01", "--json", "--for", "2s", &url];
-    let done = run(load).json();
+    let done = run_lab(load).json();
     assert_eq!((&done["errors"], &done["refused_by_rules"].is_u64()), (&Value::from(0), &true), "{done}");
     assert!(done["sessions"]["whole"].as_u64() > Some(0), "{done}");
     assert_eq!(done["sessions"]["left"], 0, "{done}");
 
-    let walk = Running::start([
+    let walk = Running::start_lab([
         "load",
         "--walk",
         "auction",
@@ -199,7 +199,7 @@ fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
 
     let mut nobody = vec!["load", "--walk", "auction", "--for", "200ms", "--think", "0.01", &url];
     nobody.extend(["--leave-at", "1", "--addresses", "50"]);
-    let done = run(nobody);
+    let done = run_lab(nobody);
     assert_eq!(done.code, Some(2), "{done:?}");
     let sessions = done.out.lines().find(|line| line.contains("sessions began")).unwrap();
     let counts: Vec<u64> = sessions.split(' ').filter_map(|word| word.parse().ok()).collect();

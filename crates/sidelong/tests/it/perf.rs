@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Running, eventually, run};
+use crate::support::{Running, eventually, run_lab};
 
 fn perf(arguments: &[&str]) -> crate::support::Done {
-    run([&["perf"], arguments].concat())
+    run_lab([&["perf"], arguments].concat())
 }
 
 /// Whether quantiles are in order.
@@ -153,7 +153,7 @@ impl Secret {
     /// A side that serves, and its address.
     fn serve(&self, more: &[&str]) -> (Running, String) {
         let arguments = ["perf", "serve", "--listen", "127.0.0.1:0", "--secret-file", &self.right()];
-        let serving = Running::start([&arguments[..], more].concat());
+        let serving = Running::start_lab([&arguments[..], more].concat());
         eventually("the target serves", || serving.out().ends_with('\n'));
         let said = serving.out();
         let at = said.split(' ').find(|word| word.starts_with("127.0.0.1:")).unwrap();
@@ -182,7 +182,7 @@ fn a_side_that_serves_once_ends_when_the_other_hangs_up() {
     let (serving, at) = secret.serve(&["--once"]);
     let file = secret.right();
     let to = ["read", "--fabric", "tcp", "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
-    let measuring = Running::start([&["perf"][..], &to].concat());
+    let measuring = Running::start_lab([&["perf"][..], &to].concat());
     eventually("a measurement has begun", || offers(&serving));
     measuring.kill();
     let done = serving.finish();
@@ -197,7 +197,7 @@ fn a_target_that_dies_ends_the_measurement_with_one_line() {
         let file = secret.right();
         let to =
             ["read", "--fabric", fabric, "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
-        let measuring = Running::start([&["perf"][..], &to].concat());
+        let measuring = Running::start_lab([&["perf"][..], &to].concat());
         eventually("a measurement has begun", || offers(&serving));
         let left = run_dir(serving.pid().as_raw_nonzero().get());
         serving.kill();
@@ -225,7 +225,7 @@ fn who_does_not_know_the_secret_is_refused() {
 
 #[test]
 fn a_measurement_that_is_interrupted_leaves_nothing() {
-    let measuring = Running::start(["perf", "read", "--iterations", "1000000000"]);
+    let measuring = Running::start_lab(["perf", "read", "--iterations", "1000000000"]);
     let pid = measuring.pid().as_raw_nonzero();
     let children = format!("/proc/{pid}/task/{pid}/children");
     let directory = || {

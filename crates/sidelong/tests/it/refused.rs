@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
 use sidelong_config::{CachePeer, Fabric, Scheme, Tls, Workload, WorkloadKind};
 
-use crate::support::{Cluster, Running, eventually, run, skipped};
+use crate::support::{Cluster, Running, eventually, run, run_lab, skipped};
 
 /// A cluster of one node.
 fn small() -> Cluster {
@@ -79,7 +79,7 @@ fn a_fifo_in_place_of_a_file_is_refused_at_once() {
     for arguments in
         [&["sim", "run", "--out", "results"][..], &["trace", "info"], &["top", "--once", "--config"]]
     {
-        is_refused(run(arguments.iter().map(OsStr::new).chain([path.as_os_str()])).refused());
+        is_refused(run_lab(arguments.iter().map(OsStr::new).chain([path.as_os_str()])).refused());
     }
     let control = cluster.at(6001);
     (cluster.file.cluster.fabric, cluster.file.nodes[0].fabric_listen) = (Fabric::Tcp, Some(control));

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::support::{Running, eventually, run};
+use crate::support::{Running, eventually, run_lab};
 
 fn sim(arguments: &[&str]) -> crate::support::Done {
-    run([&["sim"], arguments].concat())
+    run_lab([&["sim"], arguments].concat())
 }
 
 fn text(path: &Path) -> String {
@@ -95,7 +95,7 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
             .map(str::to_owned)
     };
     let (part, whole) = (directory.path().join("part"), directory.path().join("whole"));
-    let running = Running::start(sweep("part"));
+    let running = Running::start_lab(sweep("part"));
     let runs_csv = part.join("runs.csv");
     let lines = || std::fs::read_to_string(&runs_csv).map_or(0, |text| text.lines().count());
     eventually("two runs are done", || lines() > 2);
@@ -111,10 +111,10 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     assert!(ended.err.contains(&format!("\"seed {}, nodes 4, protocol sender\"", done + 1)), "{ended:?}");
     assert_eq!(text(&part.join("missing.csv")).lines().count(), 1 + 99 - done);
 
-    let again = run(sweep("part"));
+    let again = run_lab(sweep("part"));
     assert!(again.err.contains("[ 99/99]") && !again.err.contains(&format!("[{done:>3}/99]")), "{again:?}");
     again.succeeded();
-    run(sweep("whole")).succeeded();
+    run_lab(sweep("whole")).succeeded();
     for name in ["rows.csv", "result.json", "report.md"] {
         assert!(text(&part.join(name)) == text(&whole.join(name)), "{name}");
     }
@@ -126,7 +126,7 @@ fn a_second_ctrl_c_ends_at_once() {
     let (file, out) = (directory.path().join("long.toml"), directory.path().join("out"));
     std::fs::write(&file, "[workload]\nrequests = [1, 100_000_000]\n").unwrap();
     let arguments = ["sim", "run", file.to_str().unwrap(), "--threads", "1", "--out", out.to_str().unwrap()];
-    let running = Running::start(arguments.map(str::to_owned));
+    let running = Running::start_lab(arguments.map(str::to_owned));
     let is_at_it =
         || std::fs::read_to_string(out.join("runs.csv")).is_ok_and(|text| text.lines().count() > 1);
     eventually("it is at the long one", is_at_it);

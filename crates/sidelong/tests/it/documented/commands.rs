@@ -49,7 +49,11 @@ fn in_page(text: &str) -> Vec<(usize, String)> {
         } else if fence.is_none() {
             // Every other piece between backticks is code.
             let code = line.split('`').skip(1).step_by(2);
-            let commands = code.filter(|code| code.starts_with("sidelong ") || code.starts_with("cargo "));
+            let commands = code.filter(|code| {
+                code.starts_with("sidelong ")
+                    || code.starts_with("sidelong-lab ")
+                    || code.starts_with("cargo ")
+            });
             found.extend(commands.map(|command| (number, command.to_owned())));
         }
     }

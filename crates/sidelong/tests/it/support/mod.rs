@@ -14,7 +14,7 @@ pub mod words;
 
 pub use sidelong_testing::{
     Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, eventually, get, has_rdma,
-    may_open, metrics, read_head, run, servers, skipped, stop_whole, try_get, until_it_succeeds,
+    may_open, metrics, read_head, run, run_lab, servers, skipped, stop_whole, try_get, until_it_succeeds,
     websocket_accept,
 };
 pub use terminal::Terminal;
