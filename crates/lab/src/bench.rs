@@ -96,8 +96,6 @@ pub(crate) struct Bench<'a> {
 pub(crate) struct Done {
     pub(crate) summary: Summary,
     pub(crate) files: Files,
-    /// [`Run::ideal_rate`].
-    pub(crate) ideal_requests_per_s: f64,
 }
 
 impl<'a> Bench<'a> {
@@ -290,7 +288,7 @@ impl<'a> Bench<'a> {
         let (cluster_file, _) = run.plan(&self.ground)?;
         let (summary, files) = self.up(&name, &run.describe(), &cluster_file, run.ideal_duration())?;
         self.end();
-        Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate() })
+        Ok(Done { summary, files })
     }
 
     /// Runs `up` with a cluster and waits for its end, which should come after `time`.

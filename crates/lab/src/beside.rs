@@ -20,11 +20,12 @@ use crate::report::Settings;
 use crate::samples::Samples;
 use crate::series::most;
 use crate::setup::{
-    CLIENTS_PER_EDGE, CONFIGURATION, CONFIGURATIONS, Demand, EDGES, Layout, POOL, Run, SERVICE, Until,
-    WORKERS, possible_rate,
+    CLIENTS_PER_EDGE, CONFIGURATION, CONFIGURATIONS, Demand, EDGES, Layout, POOL, Run, SERVICE, WORKERS,
+    possible_rate,
 };
 use crate::sim;
 use crate::table;
+use crate::throughput::plan;
 
 /// Burst lengths of R10 whose live runs are short, and one below them.
 const BURSTS: [&[u64]; 2] = [&[256, 512, 1024, 2048, 4096], &[512, 2048]];
@@ -92,7 +93,7 @@ fn possible(case: &Case<'_>) -> f64 {
     let mut words = case.name.split('/');
     let configuration = words.next().and_then(|word| word.parse::<Configuration>().ok());
     let burst = words.next().and_then(|word| word.parse().ok());
-    let layout = words.next().and_then(|word| Layout::ALL.into_iter().find(|layout| layout.label() == word));
+    let layout = words.next().and_then(Layout::find);
     let most = |(configuration, burst, layout): (Configuration, u64, Layout)| {
         possible_rate(layout.ideal_rate(configuration), burst, layout.nodes_in_all(configuration))
     };
@@ -104,7 +105,8 @@ fn possible(case: &Case<'_>) -> f64 {
 
 fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.serve(demand())?;
-    let runs = plan(bench.either(BURSTS), bench.either(REQUESTS_MIN));
+    let runs =
+        plan(demand(), bench.either(BURSTS), &Layout::ALL, &CONFIGURATIONS, bench.either(REQUESTS_MIN));
     let simulated = runs.chunks(CONFIGURATIONS.len()).map(|_| Duration::from_secs(1));
     let times = runs.iter().map(Run::ideal_duration).chain(simulated);
     let times: Vec<Duration> = [Duration::from_secs(5)].into_iter().chain(times).collect();
@@ -151,26 +153,6 @@ const fn demand() -> Demand {
     Demand::SingleFile(1024)
 }
 
-/// Configurations alternate within a burst length and layout.
-fn plan(bursts: &[u64], requests_min: u64) -> Vec<Run> {
-    let mut runs = Vec::new();
-    for &burst in bursts {
-        for layout in Layout::ALL {
-            let round = layout.sites() * burst;
-            let until = Until::Requests(round * requests_min.div_ceil(round));
-            runs.extend(CONFIGURATIONS.map(|configuration| Run {
-                layout,
-                demand: demand(),
-                configuration,
-                burst,
-                pause: Duration::ZERO,
-                until,
-            }));
-        }
-    }
-    runs
-}
-
 /// The median response time where no request waits, less the service time.
 fn measure_path(bench: &mut Bench<'_>) -> Result<f64> {
     let name = bench.name("path");
@@ -181,7 +163,7 @@ fn measure_path(bench: &mut Bench<'_>) -> Result<f64> {
         configuration: Configuration::Rigid,
         burst: PATH_REQUESTS,
         pause: Duration::ZERO,
-        until: Until::Requests(PATH_REQUESTS),
+        requests: PATH_REQUESTS,
     };
     let mut file = run.cluster_file(&bench.ground);
     if let Some(workload) = &mut file.workload {
@@ -206,11 +188,10 @@ struct Simulated {
 }
 
 fn simulate(bench: &mut Bench<'_>, runs: &[Run], path_ms: f64) -> Result<Vec<Simulated>> {
-    let Run { layout, burst, until, .. } = runs[0];
-    let Until::Requests(asked) = until else { unreachable!("the plan counts requests") };
+    let Run { layout, burst, requests, .. } = runs[0];
     let config = format!(
         "[run]\nmodel = \"reconfig\"\n[cluster]\nnodes = {POOL}\n[sites]\nsites = {}\nworkers = {WORKERS}\nservice_ms = {}\n\
-         path_ms = {path_ms:.3}\nburst = {burst}\nasked = {asked}\nclients_per_edge = {CLIENTS_PER_EDGE}\n[reconfig]\n\
+         path_ms = {path_ms:.3}\nburst = {burst}\nasked = {requests}\nclients_per_edge = {CLIENTS_PER_EDGE}\n[reconfig]\n\
          balancers = {EDGES}\n",
         layout.sites(),
         service_ms(),
@@ -261,16 +242,5 @@ mod tests {
         let of = |name| possible(&Case { name, figure: &|_| None });
         assert!(of("rigid/512/3:3:2") < of("over-provisioned/512/3:3:2"));
         assert_eq!(of("rigid/path/3:3:2"), f64::INFINITY);
-    }
-
-    #[test]
-    fn runs_are_of_whole_rounds_and_stand_together() {
-        let runs = plan(BURSTS[0], REQUESTS_MIN[0]);
-        assert_eq!(runs.len(), BURSTS[0].len() * 2 * CONFIGURATIONS.len());
-        for runs in runs.chunks(CONFIGURATIONS.len()) {
-            assert!(runs.iter().all(|run| run.layout == runs[0].layout && run.burst == runs[0].burst));
-            let Until::Requests(asked) = runs[0].until else { panic!("{runs:?}") };
-            assert!(asked >= REQUESTS_MIN[0] && asked.is_multiple_of(runs[0].layout.sites() * runs[0].burst));
-        }
     }
 }

@@ -1,307 +1,161 @@
-//! R9 and A1: one-sided and two-sided operations on a busy target (Balaji et al. 2004, 4.2; Lai et al. 2008, "Performance
-//! of RDMA read and IPoIB").
+//! R9 and A1: reads from a busy target (Balaji et al. 2004, 4.2; Lai et al. 2008, "Performance of RDMA read and IPoIB").
 //!
-//! A two-sided operation waits for its turn on the target's CPU, the longer the more threads want it. A one-sided operation
-//! does not wait.
-
-mod report;
+//! A two-sided operation waits for its turn on the target's CPU, the longer the more threads want it. A one-sided operation does not wait.
 
 use std::time::Duration;
 
-use serde::Serialize;
-use sidelong_figure::{Axis, Line, Panel, Style};
+use serde_json::json;
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
-use crate::drawing::Drawing;
+use crate::design::Design;
 use crate::error::Result;
-use crate::perf::{self, Measurement, TableLine, Way, Ways};
-use crate::sizes;
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::experiment::Experiment;
+use crate::perf::{self, DIMENSIONS, MEASURES};
+use crate::samples::Samples;
+use crate::series::Series;
 
-/// Numbers of busy threads.
-const THREADS: &[u32] = &[0, 1, 2, 4, 8, 16, 32, 64];
-const THREADS_QUICK: &[u32] = &[0, 1, 64];
-/// Target for the p50 at 64 threads over the p50 at one.
+/// Numbers of busy threads, in full and quick.
+const THREADS: [&[u32]; 2] = [&[0, 1, 2, 4, 8, 16, 32, 64], &[0, 1, 64]];
+/// Bytes of the reads whose latency is measured: 64 for a load record, 1 for the "1 Byte message" of the slides.
+const R9_BYTES: &str = "64";
+const A1_BYTES: &str = "1";
+/// Target for the p50 at 64 threads over the p50 at one. A figure has grown if its ratio is above this.
 const RATIO_MAX: f64 = 1.2;
-/// A figure has grown if its ratio is above this.
-const GROWTH_MIN: f64 = RATIO_MAX;
-const RUN_TIME: Duration = Duration::from_secs(5);
-const RUN_TIME_QUICK: Duration = Duration::from_secs(2);
+const RUN_TIME: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(2)];
+const SIZES_TIME: Duration = Duration::from_secs(12);
 /// Published by Lai et al. 2008 for reads of 1 byte from an idle target.
 const RDMA_US: f64 = 5.2;
 const IPOIB_US: f64 = 18.9;
-const SIZES_TIME: Duration = Duration::from_secs(12);
 
-/// The paper whose figures are measured.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) enum Of {
-    /// Balaji et al. 2004, Figure 9: latency and bandwidth by busy threads.
-    R9,
-    /// Lai et al. 2008: latency by size on an idle target, and by busy threads.
-    A1,
-}
+const DESIGN: Design = Design {
+    dimensions: DIMENSIONS,
+    measures: MEASURES,
+    template: concat!(include_str!("busy.md"), include_str!("perf.md")),
+    ..Design::DEFAULT
+};
 
-impl Of {
-    /// Bytes of the reads whose latency is measured: 64 for a load record, 1 for the "1 Byte message" of the slides.
-    const fn bytes(self) -> &'static str {
-        match self {
-            Of::R9 => "64",
-            Of::A1 => "1",
-        }
-    }
-}
-
-/// Settings that all runs share.
-#[derive(Serialize)]
-struct Busy {
-    #[serde(skip)]
-    of: Of,
-    #[serde(skip)]
-    quick: bool,
-    #[serde(skip)]
-    ways: Vec<Way>,
-    threads: &'static [u32],
-    without_verbs: Option<String>,
-}
-
-/// What a run measures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Measure {
-    Latency,
-    Bandwidth,
-    Sizes,
-}
-
-pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Conclusion> {
-    let Ways { all: ways, without_verbs } = Ways::here(bench, "read")?;
-    let quick = bench.options.quick;
-    let threads = if quick { THREADS_QUICK } else { THREADS };
-    study::run(bench, Busy { of, quick, ways, threads, without_verbs })
-}
-
-impl Busy {
-    fn time(&self) -> Duration {
-        if self.quick { RUN_TIME_QUICK } else { RUN_TIME }
-    }
-}
-
-impl Study for Busy {
-    type Row = Found;
-    type Line = TableLine;
-
-    fn plan(&self) -> Vec<Duration> {
-        let time = |(measure, ..): (Measure, Way, u32)| {
-            if measure == Measure::Sizes { SIZES_TIME } else { self.time() }
-        };
-        plan(self.of, &self.ways, self.threads).into_iter().map(time).collect()
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Busy>) -> Result<()> {
-        for (measure, way, threads) in plan(self.of, &self.ways, self.threads) {
-            let count = threads.to_string();
-            let mut arguments = vec!["read"];
-            let name = match measure {
-                Measure::Sizes => {
-                    arguments.extend(["--sizes", "all"]);
-                    format!("sizes-{}", way.name())
-                }
-                Measure::Latency => {
-                    arguments.extend(["--size", self.of.bytes(), "--background", &count]);
-                    format!("latency-{threads}-{}", way.name())
-                }
-                Measure::Bandwidth => {
-                    arguments.extend(["--size", "64K", "--bandwidth", "--background", &count]);
-                    format!("bandwidth-{threads}-{}", way.name())
-                }
-            };
-            arguments.extend(self.quick.then_some("--quick"));
-            let name = bench.name(name);
-            bench.begin(&name);
-            for row in perf::run(bench, &name, way, &arguments, self.time())? {
-                rows.push(self, Found { measure, row })?;
+pub(crate) const R9: Experiment = Experiment::new(
+    "R9",
+    "Balaji et al. 2004, Figure 9",
+    "read from a busy target",
+    Design {
+        cases: &["latency/shm,tcp/64/0,1,2,4,8,16,32,64", "bandwidth/shm,tcp/65536/0,1,2,4,8,16,32,64"],
+        charts: &[
+            by_threads("(a) latency of reads of 64 bytes", "p50_us")
+                .of("latency/*/*/*")
+                .beside("mean_us", "mean")
+                .unit(1.0, "p50 and mean (µs)"),
+            by_threads("(b) bandwidth of reads of 64 KB", "mb_per_s").of("bandwidth/*/*/*"),
+        ],
+        settings: |_| perf::settings(json!({ "bytes": R9_BYTES })),
+        run: |bench| run(bench, R9_BYTES, [None, Some("bandwidth")]),
+        conclude: |samples| conclude(samples, R9_BYTES),
+        ..DESIGN
+    },
+);
+pub(crate) const A1: Experiment = Experiment::new(
+    "A1",
+    "Lai et al. 2008, micro-benchmarks",
+    "read by message size, and from a busy target",
+    Design {
+        cases: &["latency/shm,tcp/1/0,1,2,4,8,16,32,64", "sizes/lai-rdma,lai-ipoib/1/0"],
+        charts: &[
+            Chart::lines("(a) by message size, idle target", "p50_us", "bytes", "fabric")
+                .of("sizes/*/*/*")
+                .bytes()
+                .log(),
+            by_threads("(b) latency of reads of 1 byte", "p50_us")
+                .of("latency/*/*/*")
+                .beside("mean_us", "mean")
+                .unit(1.0, "p50 and mean (µs)"),
+        ],
+        settings: |_| perf::settings(json!({ "bytes": A1_BYTES })),
+        run: |bench| run(bench, A1_BYTES, [Some("sizes"), None]),
+        conclude: |samples| {
+            for (fabric, us) in [("lai-rdma", RDMA_US), ("lai-ipoib", IPOIB_US)] {
+                let published = |samples: &Samples, _: &str| Series(vec![Some(us); samples.repetitions()]);
+                samples.derive("p50_us", &format!("sizes/{fabric}/*/*"), published);
             }
-            bench.end();
+            conclude(samples, A1_BYTES)
+        },
+        ..DESIGN
+    },
+);
+
+const fn by_threads(title: &'static str, measure: &'static str) -> Chart {
+    Chart::lines(title, measure, "background", "fabric").steps().log()
+}
+
+/// Measures latency of reads of `bytes` by busy threads, after what is named first, and beside what is named second. The fabrics take
+/// turns, so that a drift of the machine affects all of them.
+fn run(bench: &mut Bench<'_>, bytes: &str, [first, beside]: [Option<&str>; 2]) -> Result<()> {
+    let (ways, time, threads) = (perf::ways(bench, "read")?, bench.either(RUN_TIME), bench.either(THREADS));
+    let kinds: Vec<&str> = ["latency"].into_iter().chain(beside).collect();
+    let mut times = vec![SIZES_TIME; first.map_or(0, |_| ways.len())];
+    times.extend(vec![time; threads.len() * kinds.len() * ways.len()]);
+    bench.rounds(&times, |bench| {
+        if let Some(kind) = first {
+            for &way in &ways {
+                perf::measure(bench, kind, kind, way, &["read", "--sizes", "all"], SIZES_TIME)?;
+            }
+        }
+        for threads in threads {
+            let count = threads.to_string();
+            for &kind in &kinds {
+                let how = if kind == "latency" {
+                    &["--size", bytes][..]
+                } else {
+                    &["--size", "64K", "--bandwidth"]
+                };
+                let arguments = [&["read"], how, &["--background", &count]].concat();
+                for &way in &ways {
+                    perf::measure(bench, kind, &format!("{kind}-{threads}"), way, &arguments, time)?;
+                }
+            }
         }
         Ok(())
-    }
-
-    fn lines(&self, found: &Found) -> Vec<TableLine> {
-        vec![found.row.line()]
-    }
-
-    fn bounds(&self, found: &Found) -> Vec<Bound> {
-        found.row.bounds()
-    }
-
-    fn checks(&self, rows: &[Found]) -> Vec<Check> {
-        checks(rows)
-    }
-
-    fn draw(&self, rows: &[Found]) -> Drawing {
-        draw(self.of, &self.ways, rows)
-    }
-
-    fn tell(&self, rows: &[Found], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
+    })
 }
 
-/// The fabrics take turns, so that a drift of the machine affects all of them.
-fn plan(of: Of, ways: &[Way], threads: &[u32]) -> Vec<(Measure, Way, u32)> {
-    let sizes = ways.iter().filter(|_| of == Of::A1).map(|way| (Measure::Sizes, *way, 0));
-    let by_threads = threads.iter().flat_map(|&threads| {
-        let latency = ways.iter().map(move |way| (Measure::Latency, *way, threads));
-        let bandwidth = ways.iter().filter(move |_| of == Of::R9);
-        latency.chain(bandwidth.map(move |way| (Measure::Bandwidth, *way, threads)))
-    });
-    sizes.chain(by_threads).collect()
-}
-
-/// A measurement and the kind of run that made it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Found {
-    #[serde(skip)]
-    measure: Measure,
-    #[serde(flatten)]
-    row: Measurement,
-}
-
-fn find(rows: &[Found], measure: Measure, way: Way, threads: u32) -> Option<&Measurement> {
-    let is_it = |found: &&Found| {
-        found.measure == measure && found.row.way == way && found.row.figures.background == threads
-    };
-    rows.iter().find(is_it).map(|found| &found.row)
-}
-
-/// The ratio of a figure at 64 threads to the same at one.
-fn growth(rows: &[Found], way: Way, figure: fn(&Measurement) -> Option<f64>) -> Option<f64> {
-    let at = |threads| find(rows, Measure::Latency, way, threads).and_then(figure);
-    Some(at(64)? / at(1).filter(|one| *one > 0.0)?)
-}
-
-fn checks(rows: &[Found]) -> Vec<Check> {
+fn conclude(samples: &mut Samples, bytes: &str) -> Vec<Check> {
+    for (growth, measure) in [("p50_growth", "p50_us"), ("mean_growth", "mean_us")] {
+        samples.derive(growth, "latency/*/*/64", |samples, case| {
+            let one = samples.get(&format!("{}1", case.trim_end_matches("64")));
+            one.map_or(Series::default(), |one| &samples[case][measure] / &one[measure])
+        });
+    }
+    let growth = |fabric, growth| &samples[format!("latency/{fabric}/{bytes}/64")][growth];
     vec![
         Check::at_most(
             "read over shm, p50: 64 busy threads at the target / 1",
             RATIO_MAX,
-            growth(rows, Way::Shm, Measurement::p50_us),
+            growth("shm", "p50_growth"),
         ),
-        Check::at_least(
-            "the same over TCP, mean: it grows",
-            GROWTH_MIN,
-            growth(rows, Way::Tcp, Measurement::mean_us),
-        ),
+        Check::at_least("the same over TCP, mean: it grows", RATIO_MAX, growth("tcp", "mean_growth")),
     ]
-}
-
-fn draw(of: Of, ways: &[Way], rows: &[Found]) -> Drawing {
-    let (part, bytes) = if of == Of::R9 { ("a", "64 bytes") } else { ("b", "1 byte") };
-    let mut latency = by_threads(ways, rows, Measure::Latency);
-    latency.title = format!("({part}) latency of reads of {bytes}");
-    let panels = match of {
-        Of::R9 => [latency, by_threads(ways, rows, Measure::Bandwidth)],
-        Of::A1 => {
-            let sizes = rows.iter().filter(|found| found.measure == Measure::Sizes);
-            let sizes: Vec<Measurement> = sizes.map(|found| found.row.clone()).collect();
-            [
-                sizes::latency_panel(ways, &sizes, &[RDMA_US, IPOIB_US], "(a) by message size, idle target"),
-                latency,
-            ]
-        }
-    };
-    let mut legend: Vec<_> = ways.iter().map(|way| (way.label().to_owned(), style(*way))).collect();
-    if of == Of::A1 {
-        legend.push(("Lai et al. 2008: RDMA read, IPoIB".to_owned(), Style::PAPER));
-    }
-    Drawing { panels: panels.into(), legend, dashed: Some("mean"), ..Drawing::default() }
-}
-
-fn style(way: Way) -> Style {
-    sizes::style(way)
-}
-
-fn by_threads(ways: &[Way], rows: &[Found], measure: Measure) -> Panel {
-    let line = |way: Way, figure: fn(&Measurement) -> Option<f64>, style: Style| {
-        let of_way = rows.iter().filter(move |found| found.measure == measure && found.row.way == way);
-        let point = |found: &Found| Some((place(found.row.figures.background), figure(&found.row)?.log10()));
-        Line::new(style, of_way.filter_map(point).collect())
-    };
-    let lines: Vec<Line> = match measure {
-        Measure::Bandwidth => ways.iter().map(|way| line(*way, Measurement::mb_per_s, style(*way))).collect(),
-        _ => {
-            let mean = ways.iter().map(|way| line(*way, Measurement::mean_us, style(*way).ideal()));
-            mean.chain(ways.iter().map(|way| line(*way, Measurement::p50_us, style(*way)))).collect()
-        }
-    };
-    let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
-    let (title, y) = match measure {
-        Measure::Bandwidth => ("(b) bandwidth of reads of 64 KB", "MB/s"),
-        _ => ("latency", "p50 and mean (µs)"),
-    };
-    Panel {
-        title: title.to_owned(),
-        y: Axis::powers_of_ten(y, values),
-        x: Axis {
-            title: "busy threads on the target's CPU".to_owned(),
-            range: -0.4..7.4,
-            ticks: (0..=7).map(f64::from).collect(),
-            label: |place| {
-                if place < 0.5 { "0".to_owned() } else { format!("{}", 1u32 << (place as u32 - 1)) }
-            },
-            names: Vec::new(),
-        },
-        lines,
-    }
-}
-
-/// The x position of a number of threads: 0, 1, 2, 4... stand at equal distances.
-fn place(threads: u32) -> f64 {
-    if threads == 0 { 0.0 } else { f64::from(threads).log2() + 1.0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::tests::row;
-
-    fn found(way: Way, threads: u32, us: f64) -> Found {
-        Found { measure: Measure::Latency, row: row(way, 64, threads, Some(us), None) }
-    }
+    use crate::design::tests::judged;
 
     #[test]
     fn shm_is_to_stay_and_tcp_to_grow() {
-        let rows = [
-            found(Way::Shm, 1, 0.010),
-            found(Way::Shm, 64, 0.011),
-            found(Way::Tcp, 1, 10.0),
-            found(Way::Tcp, 64, 500.0),
-        ];
-        let verdicts = |rows: &[Found]| checks(rows).iter().map(Check::verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&rows), ["met", "met"]);
-        assert_eq!(checks(&rows)[1].measured, Some(50.0));
-        assert_eq!(
-            verdicts(&[found(Way::Shm, 1, 1.0), found(Way::Shm, 64, 2.0)]),
-            ["MISSED", "not measured"]
-        );
-    }
-
-    #[test]
-    fn ways_take_turns() {
-        let ways = [Way::Shm, Way::Tcp];
-        let runs = plan(Of::R9, &ways, &[0, 64]);
-        assert_eq!(runs[..2], [(Measure::Latency, Way::Shm, 0), (Measure::Latency, Way::Tcp, 0)]);
-        assert_eq!(runs.len(), 8);
-        let runs = plan(Of::A1, &ways, &[0, 64]);
-        assert_eq!((runs.len(), runs[0].0), (6, Measure::Sizes));
-    }
-
-    #[test]
-    fn numbers_of_threads_stand_at_equal_distances() {
-        let panel = by_threads(&[Way::Shm], &[found(Way::Shm, 64, 1.0)], Measure::Latency);
-        assert_eq!(panel.lines[1].points, [(7.0, 0.0)]);
-        let labels: Vec<_> = panel.x.ticks.iter().map(|tick| (panel.x.label)(*tick)).collect();
-        assert_eq!(labels, ["0", "1", "2", "4", "8", "16", "32", "64"]);
+        for (experiment, bytes) in [(&R9, "64"), (&A1, "1")] {
+            let verdicts = |shm_us, tcp_us| {
+                judged(experiment, |samples| {
+                    samples.put(&format!("latency/shm/{bytes}/1"), [("p50_us", 0.010)]);
+                    samples.put(&format!("latency/shm/{bytes}/64"), [("p50_us", shm_us)]);
+                    samples.put(&format!("latency/tcp/{bytes}/1"), [("mean_us", 10.0)]);
+                    samples.put(&format!("latency/tcp/{bytes}/64"), [("mean_us", tcp_us)]);
+                })
+            };
+            assert_eq!(verdicts(0.011, 500.0), ["met", "met"]);
+            assert_eq!(verdicts(0.013, 11.0), ["MISSED", "MISSED"]);
+            assert_eq!(judged(experiment, |_| ()), ["not measured"; 2]);
+        }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Chart {
     beside: Option<(&'static str, &'static str)>,
     /// What figures are multiplied by for the vertical axis, and its title then.
     unit: Option<(f64, &'static str)>,
+    /// Whether the first repetition is shown alone.
+    is_first: bool,
     /// What cases are to reach, which is drawn dashed, and what it is.
     target: Option<(Target, &'static str)>,
     is_bare: bool,
@@ -55,13 +57,17 @@ impl Target {
 /// How values lie on an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scale {
-    /// In the order of the cases, at equal distances.
+    /// In the order of the cases, at equal distances, as bars.
     Words,
+    /// The same as lines.
+    Steps,
     Linear,
     /// As far as the values reach.
     Near,
     /// By logarithm.
     Log,
+    /// By logarithm, from 1 B to 1 MB.
+    Bytes,
 }
 
 impl Chart {
@@ -73,8 +79,8 @@ impl Chart {
         by: &'static str,
     ) -> Chart {
         let (x_scale, y_scale) = (Scale::Words, Scale::Linear);
-        let (beside, unit, target, is_bare) = (None, None, None, false);
-        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside, unit, target, is_bare }
+        let (beside, unit, target, is_first, is_bare) = (None, None, None, false, false);
+        Chart { title, measure, x, x_scale, by, cases: "", y_scale, beside, unit, is_first, target, is_bare }
     }
 
     /// Lines over numbers, which lie by their logarithms to base 2.
@@ -117,6 +123,16 @@ impl Chart {
         Chart { x_scale: Scale::Linear, ..self }
     }
 
+    /// The same lines, over words that stand at equal distances.
+    pub(crate) const fn steps(self) -> Chart {
+        Chart { x_scale: Scale::Steps, ..self }
+    }
+
+    /// The same lines, over sizes from 1 B to 1 MB.
+    pub(crate) const fn bytes(self) -> Chart {
+        Chart { x_scale: Scale::Bytes, ..self }
+    }
+
     /// The same panel with a vertical axis that does not begin at 0, for ratios close to 1.
     pub(crate) const fn near(self) -> Chart {
         Chart { y_scale: Scale::Near, ..self }
@@ -132,15 +148,22 @@ impl Chart {
         Chart { is_bare: true, ..self }
     }
 
+    /// The same panel of the first valid repetition alone, for points over time, where those of others fall elsewhere.
+    pub(crate) const fn first(self) -> Chart {
+        Chart { is_first: true, ..self }
+    }
+
     fn panel(&self, samples: &Samples) -> Panel {
         let [x, by] = [self.x, self.by].map(|name| place(samples, name));
         let cases = self.shown(samples);
         let words = |at| distinct(cases.iter().filter_map(move |case| case.split('/').nth(at)));
         let x_words: Vec<&str> = words(x);
         let position = |word: &str| match self.x_scale {
-            Scale::Words => x_words.iter().position(|known| *known == word).map(|at| at as f64 + 1.0),
+            Scale::Words | Scale::Steps => {
+                x_words.iter().position(|known| *known == word).map(|at| at as f64 + 1.0)
+            }
             Scale::Linear | Scale::Near => word.parse().ok(),
-            Scale::Log => word.parse().ok().map(f64::log2),
+            Scale::Log | Scale::Bytes => word.parse().ok().map(f64::log2),
         };
         let (factor, title) = self.unit.unwrap_or((1.0, self.measure(samples).label));
         let y = |value: f64| match self.y_scale {
@@ -150,7 +173,9 @@ impl Chart {
         let line = |series: &str, measure: &str, style: Style| {
             let of_series = cases.iter().filter(|case| case.split('/').nth(by) == Some(series));
             let point = |case: &&str| {
-                let Median { median, interval, .. } = samples[case][measure].median()?;
+                let series = &samples[case][measure];
+                let shown = if self.is_first { Median::of(vec![series.at(0)?]) } else { series.median() };
+                let Median { median, interval, .. } = shown?;
                 let at = position(case.split('/').nth(x)?)?;
                 let interval = interval.map(|(from, to)| (y(from), y(to)));
                 Some((at, y(median), interval)).filter(|(_, y, _)| y.is_finite())
@@ -182,6 +207,7 @@ impl Chart {
         let names = || x_words.iter().map(|word| dimension.short_of(word).to_owned()).collect();
         let x = match self.x_scale {
             Scale::Log if least < most => Axis::powers_of_two(dimension.label, least, most),
+            Scale::Bytes => Axis::bytes(dimension.label),
             Scale::Linear if least < most => Axis::between(dimension.label, least, most),
             _ => Axis::categories(dimension.label, names()),
         };
@@ -314,10 +340,12 @@ mod tests {
             samples.put("ours/64", [("p99_us", 100.0)]);
             samples.put("ours/4", [("p99_us", 10.0 + f64::from(at))]);
         }
-        let drawing = draw(&[Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log()], &samples);
+        let chart = Chart::lines("", "p99_us", "load", "system").of("ours/64,4").log();
+        let drawing = draw(&[chart, chart.first()], &samples.only(&[3, 4, 5]));
         let line = &drawing.panels[0].lines[0];
         assert_eq!(line.points, [(2.0, 11f64.log10()), (6.0, 2.0)], "from left to right");
         assert_eq!(drawing.panels[0].x.ticks, [2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(drawing.panels[1].lines[0].points, [(2.0, 1.0), (6.0, 2.0)], "the first alone");
     }
 
     #[test]

@@ -6,14 +6,10 @@ use crate::bench::Bench;
 use crate::check::Conclusion;
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
-use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
-use crate::setup::Layout::{Four, Three};
 use crate::{
     admission, agent, beside, busy, cache, day, fronts, latency, monitoring, overhead, overload, perftest,
     rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
-
-const KB: u64 = 1024;
 
 const fn study(
     id: &'static str,
@@ -25,72 +21,27 @@ const fn study(
 }
 
 static EXPERIMENTS: [Experiment; 60] = [
-    study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
-        sizes::run(bench, sizes::READ)
-    }),
-    study("R6", "Balaji et al. 2004, Figure 6", "send and receive, by message size", |bench| {
-        sizes::run(bench, sizes::SEND)
-    }),
-    study("R7", "Balaji et al. 2004, Figure 7", "write, by message size", |bench| {
-        sizes::run(bench, sizes::WRITE)
-    }),
-    study("R8", "Balaji et al. 2004, Figure 8", "write with immediate data, by message size", |bench| {
-        sizes::run(bench, sizes::WRITE_IMM)
-    }),
-    study("R9", "Balaji et al. 2004, Figure 9", "read from a busy target", |bench| {
-        busy::run(bench, busy::Of::R9)
-    }),
-    study("R10", "Balaji et al. 2004, Figure 10", "throughput by burst length, one file of 1 KB", |bench| {
-        throughput::run(bench, SingleFile(KB))
-    }),
-    study("R11", "Balaji et al. 2004, Figure 11", "throughput by burst length, one file of 4 KB", |bench| {
-        throughput::run(bench, SingleFile(4 * KB))
-    }),
-    study("R12", "Balaji et al. 2004, Figure 12", "throughput by burst length, one file of 16 KB", |bench| {
-        throughput::run(bench, SingleFile(16 * KB))
-    }),
-    study("R13", "Balaji et al. 2004, Figure 13", "throughput by burst length, Zipf", |bench| {
-        throughput::run(bench, Zipf)
-    }),
-    study("R14", "Balaji et al. 2004, Figure 14", "throughput by burst length, WorldCup98", |bench| {
-        throughput::run(bench, WorldCup)
-    }),
-    study("R15", "Balaji et al. 2004, Figure 15", "nodes in use, 3 sites, one file of 1 KB", |bench| {
-        utilisation::run(bench, SingleFile(KB), Three)
-    }),
-    study("R16", "Balaji et al. 2004, Figure 16", "nodes in use, 4 sites, one file of 1 KB", |bench| {
-        utilisation::run(bench, SingleFile(KB), Four)
-    }),
-    study("R17", "Balaji et al. 2004, Figure 17", "nodes in use, 3 sites, one file of 4 KB", |bench| {
-        utilisation::run(bench, SingleFile(4 * KB), Three)
-    }),
-    study("R18", "Balaji et al. 2004, Figure 18", "nodes in use, 4 sites, one file of 4 KB", |bench| {
-        utilisation::run(bench, SingleFile(4 * KB), Four)
-    }),
-    study("R19", "Balaji et al. 2004, Figure 19", "nodes in use, 3 sites, one file of 16 KB", |bench| {
-        utilisation::run(bench, SingleFile(16 * KB), Three)
-    }),
-    study("R20", "Balaji et al. 2004, Figure 20", "nodes in use, 4 sites, one file of 16 KB", |bench| {
-        utilisation::run(bench, SingleFile(16 * KB), Four)
-    }),
-    study("R21", "Balaji et al. 2004, Figure 21", "nodes in use, 3 sites, Zipf", |bench| {
-        utilisation::run(bench, Zipf, Three)
-    }),
-    study("R22", "Balaji et al. 2004, Figure 22", "nodes in use, 4 sites, Zipf", |bench| {
-        utilisation::run(bench, Zipf, Four)
-    }),
-    study("R23", "Balaji et al. 2004, Figure 23", "nodes in use, 3 sites, WorldCup98", |bench| {
-        utilisation::run(bench, WorldCup, Three)
-    }),
-    study("R24", "Balaji et al. 2004, Figure 24", "nodes in use, 4 sites, WorldCup98", |bench| {
-        utilisation::run(bench, WorldCup, Four)
-    }),
-    study(
-        "A1",
-        "Lai et al. 2008, micro-benchmarks",
-        "read by message size, and from a busy target",
-        |bench| busy::run(bench, busy::Of::A1),
-    ),
+    sizes::R5,
+    sizes::R6,
+    sizes::R7,
+    sizes::R8,
+    busy::R9,
+    throughput::R10,
+    throughput::R11,
+    throughput::R12,
+    throughput::R13,
+    throughput::R14,
+    utilisation::R15,
+    utilisation::R16,
+    utilisation::R17,
+    utilisation::R18,
+    utilisation::R19,
+    utilisation::R20,
+    utilisation::R21,
+    utilisation::R22,
+    utilisation::R23,
+    utilisation::R24,
+    busy::A1,
     admission::A2,
     admission::A3,
     admission::A4,

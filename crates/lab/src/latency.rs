@@ -19,7 +19,7 @@ use crate::experiment::{Experiment, OWN};
 use crate::measure::{Dimension, Measure, Word};
 use crate::report::Settings;
 use crate::samples::Samples;
-use crate::setup::{Demand, Layout, Run, Until};
+use crate::setup::{Demand, Layout, Run};
 use crate::up::Spread;
 
 /// Requests of a burst: a quarter of a second of work for the nodes that it moves to its site.
@@ -90,7 +90,7 @@ fn plan(case: &str, bursts: u64) -> Run {
         configuration: Configuration::Reconfigured,
         burst: BURST,
         pause: if case == "rest" { PAUSE } else { Duration::ZERO },
-        until: Until::Requests(bursts * BURST),
+        requests: bursts * BURST,
     }
 }
 

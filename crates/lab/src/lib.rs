@@ -10,7 +10,6 @@
 //! | `configs/RUN.toml` | the cluster file of each run |
 //! | `runs/RUN.json`, `.csv`, `.log` | what `up` (or the part) printed, its samples, its log |
 //! | `rows.csv` | the numbers; lines are added as each run ends |
-//! | `shorter.csv` | R10-R14: the search for the shortest burst that pays, below the paper's burst lengths |
 //! | `result.json` | command, date, machine, versions, settings, rows, checks, verdict, tables of the report |
 //! | `figure.svg` | the figure |
 //! | `report.md` | the paper beside what was measured, whether its shape holds, the targets |

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sidelong_figure::Style;
 
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
-use crate::results::perf::{Figures, Latency, Speed};
-use crate::story::{Story, number};
-use crate::study::Bound;
-use crate::table::Fixed;
+use crate::measure::{Dimension, Measure, Word};
+use crate::results::perf::Figures;
 
 /// Limit of the output, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 24;
@@ -25,8 +25,7 @@ const OVERHEAD_MAX: Duration = Duration::from_secs(60);
 pub(crate) const DEVICES: &str = "/sys/class/infiniband";
 
 /// A fabric and how completions are awaited: a line of the figures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Shm,
     Tcp,
@@ -64,32 +63,71 @@ impl Way {
     }
 }
 
-/// The fabrics that can be measured here.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct Ways {
-    #[serde(rename = "ways")]
-    pub(crate) all: Vec<Way>,
-    /// Why verbs are not among them.
-    pub(crate) without_verbs: Option<String>,
+/// What varies from measurement to measurement.
+pub(crate) const DIMENSIONS: &[Dimension] = &[
+    // `sizes` is latency by size where `latency` is by busy threads, and `peak` the highest bandwidth at any size.
+    Dimension::new("kind", "kind", &[]),
+    Dimension::new(
+        "fabric",
+        "fabric",
+        &[
+            Word::new("shm", Way::Shm.label(), Style::OURS),
+            Word::new("tcp", Way::Tcp.label(), Style::BASELINE),
+            Word::new("verbs-polling", Way::VerbsPolling.label(), Style::THIRD),
+            Word::new("verbs-events", Way::VerbsEvents.label(), Style::FOURTH),
+            Word::plain("balaji-polling", BALAJI),
+            Word::plain("balaji-events", BALAJI),
+            Word::plain("balaji-ipoib", BALAJI),
+            Word::plain("lai-rdma", LAI),
+            Word::plain("lai-ipoib", LAI),
+        ],
+    ),
+    Dimension::new("bytes", "message size (bytes)", &[]),
+    Dimension::new("background", "busy threads on the target's CPU", &[]),
+];
+/// What is published is drawn as points of one label.
+const BALAJI: &str = "the paper: RDMA by polling, by events, and IPoIB";
+const LAI: &str = "Lai et al. 2008: RDMA read, IPoIB";
+
+/// What is measured of an operation.
+pub(crate) const MEASURES: &[Measure] = &[
+    Measure::new("p50_us", "p50, µs", [4, 3]).possible(|case| 0.0..=case.most("p99_us")),
+    Measure::new("p99_us", "p99, µs", [4, 3]),
+    Measure::new("mean_us", "mean, µs", [4, 3]),
+    Measure::new("mb_per_s", "MB/s", [3, 1]),
+    Measure::new("initiator_cpu_us", "CPU here, µs", [4, 3]),
+    Measure::new("target_cpu_us", "CPU of the target, µs", [4, 3]),
+    Measure::derived("paper_mb_per_s", "MB/s of the paper", 1),
+    // By busy threads.
+    Measure::derived("p50_growth", "p50, 64 threads / 1", 2),
+    Measure::derived("mean_growth", "mean, 64 threads / 1", 1),
+];
+
+/// The settings of an experiment, with those that [`ways`] and [`measure`] find and `perf.md`, which ends its report, has.
+pub(crate) fn settings(own: Value) -> Value {
+    let mut all = json!({ "ways": ["shm", "tcp"], "without_verbs": "", "placement": "", "devices": [] });
+    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
+        all.extend(own);
+    }
+    all
 }
 
-impl Ways {
-    /// The fabrics of this machine: shm and tcp always, verbs if a device supports `operation`.
-    pub(crate) fn here(bench: &mut Bench<'_>, operation: &str) -> Result<Ways> {
-        let mut ways = Ways { all: vec![Way::Shm, Way::Tcp], without_verbs: None };
-        let has_device = std::fs::read_dir(DEVICES).is_ok_and(|mut entries| entries.next().is_some());
-        if !has_device {
-            ways.without_verbs = Some(format!("there is no RDMA device ({DEVICES} has none)"));
-            return Ok(ways);
-        }
-        let way = Way::VerbsPolling;
-        match run(bench, "try-verbs", way, &[operation, "--quick", "--iterations", "10"], Duration::ZERO) {
-            Ok(_) => ways.all.extend([way, Way::VerbsEvents]),
-            Err(Error::Failed { said, .. }) => ways.without_verbs = Some(said),
-            Err(error) => return Err(error),
-        }
-        Ok(ways)
+/// The fabrics of this machine: shm and tcp always, verbs if a device supports `operation`. Settings have them, and why verbs are missing.
+pub(crate) fn ways(bench: &mut Bench<'_>, operation: &str) -> Result<Vec<Way>> {
+    let mut ways = vec![Way::Shm, Way::Tcp];
+    let has_device = std::fs::read_dir(DEVICES).is_ok_and(|mut entries| entries.next().is_some());
+    if !has_device {
+        bench.set("without_verbs", format!("there is no RDMA device ({DEVICES} has none)"));
+        return Ok(ways);
     }
+    let way = Way::VerbsPolling;
+    match run(bench, "try-verbs", way, &[operation, "--quick", "--iterations", "10"], Duration::ZERO) {
+        Ok(_) => ways.extend([way, Way::VerbsEvents]),
+        Err(Error::Failed { said, .. }) => bench.set("without_verbs", said),
+        Err(error) => return Err(error),
+    }
+    bench.set("ways", ways.iter().map(|way| way.name()).collect::<Vec<_>>());
+    Ok(ways)
 }
 
 /// The output of `perf --json`: a list if there are several sizes.
@@ -100,146 +138,49 @@ enum Output {
     List(Vec<Figures>),
 }
 
-/// A line of a table: the figures of one fabric.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Measurement {
-    pub(crate) way: Way,
-    #[serde(flatten)]
-    pub(crate) figures: Figures,
-}
-
-impl Measurement {
-    fn us(&self, ns: fn(&Latency) -> f64) -> Option<f64> {
-        self.figures.latency().map(|latency| ns(latency) / 1e3)
-    }
-
-    pub(crate) fn p50_us(&self) -> Option<f64> {
-        self.us(|latency| latency.p50_ns)
-    }
-
-    pub(crate) fn p99_us(&self) -> Option<f64> {
-        self.us(|latency| latency.p99_ns)
-    }
-
-    pub(crate) fn mean_us(&self) -> Option<f64> {
-        self.us(|latency| latency.mean_ns)
-    }
-
-    pub(crate) fn mb_per_s(&self) -> Option<f64> {
-        self.figures.bandwidth().map(|bandwidth| bandwidth.bytes_per_s / 1e6)
-    }
-
-    pub(crate) fn initiator_cpu_us(&self) -> Option<f64> {
-        self.figures.initiator_cpu_ns.map(|ns| ns / 1e3)
-    }
-
-    pub(crate) fn target_cpu_us(&self) -> Option<f64> {
-        self.figures.target_cpu_ns.map(|ns| ns / 1e3)
-    }
-
-    pub(crate) fn line(&self) -> TableLine {
-        let Measurement { way, figures } = self;
-        TableLine {
-            fabric: *way,
-            bytes: figures.bytes,
-            background: figures.background,
-            p50_us: self.p50_us().map(Fixed),
-            p99_us: self.p99_us().map(Fixed),
-            mean_us: self.mean_us().map(Fixed),
-            mb_per_s: self.mb_per_s().map(Fixed),
-            initiator_cpu_us: self.initiator_cpu_us().map(Fixed),
-            target_cpu_us: self.target_cpu_us().map(Fixed),
+/// Makes a run of `perf` over `way`, and records what it measured as of a kind.
+pub(crate) fn measure(
+    bench: &mut Bench<'_>,
+    kind: &str,
+    name: &str,
+    way: Way,
+    arguments: &[&str],
+    time: Duration,
+) -> Result<()> {
+    let name = bench.name(format!("{name}-{}", way.name()));
+    bench.begin(&name);
+    let quick = bench.options.quick.then_some("--quick");
+    let arguments: Vec<&str> = arguments.iter().copied().chain(quick).collect();
+    for figures in run(bench, &name, way, &arguments, time)? {
+        let on = |cpu: Option<usize>| cpu.map_or_else(|| "any CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+        let (target, initiator) = (on(figures.target_cpu), on(figures.initiator_cpu));
+        bench.set("placement", format!("The target is held to {target}, the measuring side to {initiator}."));
+        let device = Value::from(format!("{}: {}", way.label(), figures.device));
+        if let Some(Value::Array(devices)) = bench.samples.settings.get_mut("devices")
+            && !devices.contains(&device)
+        {
+            devices.push(device);
         }
+        let case = format!("{kind}/{}/{}/{}", way.name(), figures.bytes, figures.background);
+        bench.sample(&case, values(&figures))?;
     }
-
-    /// An operation takes time, and no percentile is above a higher one.
-    pub(crate) fn bounds(&self) -> Vec<Bound> {
-        let Measurement { way, figures } = self;
-        let of = |what: &str| {
-            format!(
-                "{} bytes over {}, {} busy threads: {what}",
-                figures.bytes,
-                way.label(),
-                figures.background
-            )
-        };
-        vec![match &figures.speed {
-            Speed::Latency(Latency { p50_ns, p99_ns, .. }) => {
-                Bound::new(of("p50, ns"), *p50_ns, 0.0..=*p99_ns)
-            }
-            Speed::Bandwidth(bandwidth) => Bound::not_below_zero(of("bytes/s"), bandwidth.bytes_per_s),
-        }]
-    }
+    bench.end();
+    Ok(())
 }
 
-/// A line of `rows.csv`.
-#[derive(Debug, Serialize)]
-pub(crate) struct TableLine {
-    fabric: Way,
-    bytes: u64,
-    background: u32,
-    p50_us: Option<Fixed<4>>,
-    p99_us: Option<Fixed<4>>,
-    mean_us: Option<Fixed<4>>,
-    mb_per_s: Option<Fixed<3>>,
-    initiator_cpu_us: Option<Fixed<4>>,
-    target_cpu_us: Option<Fixed<4>>,
-}
-
-/// The columns of a measurement in a report's table.
-pub(crate) const HEADS: [&str; 7] =
-    ["fabric", "p50, µs", "p99, µs", "mean, µs", "MB/s", "CPU here, µs", "CPU of the target, µs"];
-
-/// The cells under [`HEADS`] for a latency run and a bandwidth run over `way`.
-pub(crate) fn cells(way: Way, latency: Option<&Measurement>, bandwidth: Option<&Measurement>) -> [String; 7] {
-    let us = |figure: fn(&Measurement) -> Option<f64>| number(latency.and_then(figure), 3);
+fn values(figures: &Figures) -> impl Iterator<Item = (&'static str, f64)> {
+    let us = |name, ns: Option<f64>| (name, ns.map(|ns| ns / 1e3));
+    let latency = figures.latency();
     [
-        way.label().to_owned(),
-        us(Measurement::p50_us),
-        us(Measurement::p99_us),
-        us(Measurement::mean_us),
-        number(bandwidth.and_then(Measurement::mb_per_s), 1),
-        us(Measurement::initiator_cpu_us),
-        us(Measurement::target_cpu_us),
+        us("p50_us", latency.map(|of| of.p50_ns)),
+        us("p99_us", latency.map(|of| of.p99_ns)),
+        us("mean_us", latency.map(|of| of.mean_ns)),
+        ("mb_per_s", figures.bandwidth().map(|of| of.bytes_per_s / 1e6)),
+        us("initiator_cpu_us", figures.initiator_cpu_ns),
+        us("target_cpu_us", figures.target_cpu_ns),
     ]
-}
-
-/// Ends a report: what differs from the papers, the devices, and where each side ran.
-pub(crate) fn close(story: &mut Story, rows: &[Measurement], without_verbs: Option<&str>) {
-    story.heading("What differs from the papers");
-    story.list(without_verbs.map(|why| format!("RDMA by verbs is missing: {why}.")).into_iter().chain([
-        "Hardware: InfiniBand adapters and two machines. Over shm the initiator's own CPU does what an adapter does for \
-         verbs, so its times say what a one-sided operation need not wait for, and nothing of a wire. TCP on the loopback \
-         device stands for IPoIB."
-            .to_owned(),
-    ]));
-    story.how(&format!("{}.", placement(rows)));
-    story.how_list(devices(rows));
-    story.how("Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.");
-}
-
-/// Where both sides ran, by any row, because all rows have the same placement.
-fn placement(rows: &[Measurement]) -> String {
-    let on = |cpu: Option<usize>| cpu.map_or_else(|| "any CPU".to_owned(), |cpu| format!("CPU {cpu}"));
-    rows.first().map_or_else(String::new, |Measurement { figures, .. }| {
-        format!(
-            "The target is held to {}, the measuring side to {}",
-            on(figures.target_cpu),
-            on(figures.initiator_cpu)
-        )
-    })
-}
-
-/// The device that carried each fabric.
-fn devices(rows: &[Measurement]) -> Vec<String> {
-    let mut seen: Vec<String> = Vec::new();
-    for Measurement { way, figures } in rows {
-        let line = format!("{}: {}", way.label(), figures.device);
-        if !seen.contains(&line) {
-            seen.push(line);
-        }
-    }
-    seen
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
 }
 
 /// Runs `perf` with `arguments` over `way`, planned for `time`.
@@ -249,9 +190,8 @@ pub(crate) fn run(
     way: Way,
     arguments: &[&str],
     time: Duration,
-) -> Result<Vec<Measurement>> {
-    let output = output(bench, name, &[arguments, way.arguments()].concat(), time)?;
-    Ok(read(&output)?.into_iter().map(|figures| Measurement { way, figures }).collect())
+) -> Result<Vec<Figures>> {
+    read(&output(bench, name, &[arguments, way.arguments()].concat(), time)?)
 }
 
 /// Runs `perf` with `arguments` and `--json`, planned for `time`. Returns the path of its output.
@@ -280,74 +220,23 @@ fn read(path: &Path) -> Result<Vec<Figures>> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::results::perf::{Bandwidth, Completion, Operation, PerfFabric};
 
-    /// Those of a read over `fabric` whose median is `ns`.
-    fn figures(fabric: PerfFabric, ns: f64) -> Figures {
-        Figures {
-            operation: Operation::Read,
-            ping_pong: false,
-            fabric,
-            device: "a device".into(),
-            completion: Completion::Polling,
-            peers: 1,
-            bytes: 1,
-            bytes_moved: 8,
-            background: 0,
-            target_cpu: Some(0),
-            initiator_cpu: Some(1),
-            speed: Speed::Latency(Latency {
-                p50_ns: ns,
-                p99_ns: 2.0 * ns,
-                p999_ns: 2.0 * ns,
-                max_ns: 3.0 * ns,
-                mean_ns: ns,
-                batches_per_run: 1,
-                runs: 1000,
-            }),
-            operations: 1000,
-            initiator_cpu_ns: Some(10.0),
-            target_cpu_ns: Some(1.0),
-            inbox_full: 0,
-        }
-    }
-
-    pub(crate) fn row(
-        way: Way,
-        bytes: u64,
-        background: u32,
-        us: Option<f64>,
-        rate: Option<f64>,
-    ) -> Measurement {
-        let fabric = if way == Way::Tcp { PerfFabric::Tcp } else { PerfFabric::Shm };
-        let mut figures = Figures { bytes, background, ..figures(fabric, us.unwrap_or_default() * 1e3) };
-        if let Some(bytes_per_s) = rate {
-            figures.speed = Speed::Bandwidth(Bandwidth { window: 16, bytes_per_s, operations_per_s: 1.0 });
-        }
-        Measurement { way, figures }
-    }
+    const ONE: &str = r#"{"operation":"read","ping_pong":false,"fabric":"tcp","device":"a device","completion":"polling","peers":1,
+        "bytes":1,"bytes_moved":8,"background":0,"target_cpu":0,"initiator_cpu":1,"p50_ns":12500,"p99_ns":25000,"p999_ns":25000,
+        "max_ns":37500,"mean_ns":12500,"batches_per_run":1,"runs":1000,"operations":1000,"initiator_cpu_ns":10,"target_cpu_ns":1,
+        "inbox_full":0}"#;
 
     #[test]
-    fn a_row_has_the_columns() {
-        let row = row(Way::Tcp, 64, 4, Some(12.5), None);
-        let [columns, line] = crate::table::written(row.line());
-        assert_eq!(line, "tcp,64,4,12.5000,25.0000,12.5000,,0.0100,0.0010");
-        assert_eq!(
-            columns,
-            "fabric,bytes,background,p50_us,p99_us,mean_us,mb_per_s,initiator_cpu_us,target_cpu_us"
-        );
-    }
-
-    #[test]
-    fn one_or_a_list_is_read() {
+    fn one_or_a_list_is_read_and_has_its_figures() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("o.json");
-        let one = serde_json::to_string(&row(Way::Shm, 1, 0, Some(1.0), None).figures).unwrap();
-        std::fs::write(&path, &one).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 1);
-        std::fs::write(&path, format!("[{one},{one}]")).unwrap();
+        std::fs::write(&path, ONE).unwrap();
+        let values: Vec<_> = values(&read(&path).unwrap()[0]).collect();
+        let latency = [("p50_us", 12.5), ("p99_us", 25.0), ("mean_us", 12.5)];
+        assert_eq!((&values[..3], values[3]), (&latency[..], ("initiator_cpu_us", 0.01)));
+        std::fs::write(&path, format!("[{ONE},{ONE}]")).unwrap();
         assert_eq!(read(&path).unwrap().len(), 2);
         std::fs::write(&path, "{}").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("o.json: not what perf prints"));

@@ -137,7 +137,7 @@ fn ours(bench: &mut Bench<'_>, turn: &Turn, operation: Operation) -> Result<f64>
     let more = ["--size", BYTES, "--pin", &pin, "--device", &turn.device, "--iterations", &each];
     let arguments = [operation.ours, &more].concat();
     let rows = perf::run(bench, &name, Way::VerbsPolling, &arguments, TURN)?;
-    rows.first().and_then(perf::Measurement::p50_us).ok_or_else(|| {
+    rows.first().and_then(|of| of.latency()).map(|of| of.p50_ns / 1e3).ok_or_else(|| {
         let path = bench.path(&format!("runs/{name}.json"));
         Error::Output { path, found: "no latency".into() }
     })

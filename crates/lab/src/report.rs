@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::setup::{
-    CLIENTS_PER_EDGE, Demand, EDGES, Ground, Layout, POOL, Run, SERVICE, Until, WORKERS, node_rate,
-};
-use crate::story::Story;
+use crate::setup::{CLIENTS_PER_EDGE, Demand, EDGES, Ground, Layout, POOL, Run, SERVICE, WORKERS, node_rate};
 
 /// Requests/s of one node of Balaji et al. 2004: 26,000 on three of them (4.3.1).
 pub(crate) const BALAJI_NODE_RATE: f64 = 26_000.0 / 3.0;
@@ -34,8 +32,8 @@ impl Settings {
     pub(crate) fn of(demand: Demand) -> Settings {
         // The file of any run has the values of all runs.
         let configuration = sidelong_config::Configuration::Reconfigured;
-        let (layout, until) = (Layout::Three, Until::Requests(1));
-        let run = Run { layout, demand, configuration, burst: 1, pause: Duration::ZERO, until };
+        let layout = Layout::Three;
+        let run = Run { layout, demand, configuration, burst: 1, pause: Duration::ZERO, requests: 1 };
         let file = run.cluster_file(&Ground { name: "any".into(), port: 1, root: None });
         Settings {
             workload: demand.describe(),
@@ -74,36 +72,19 @@ impl Settings {
     }
 }
 
-/// The length of a burst in seconds of one node: how long a node alone would take for it. Unlike the number of requests it
-/// can be compared between machines.
-pub(crate) fn node_seconds(burst: u64) -> f64 {
-    burst as f64 / node_rate()
-}
-
-/// Ends a report beside Balaji et al. 2004: the scale, the differences, and how it was measured.
-pub(crate) fn close_beside_balaji(story: &mut Story, demand: Demand, errors: u64) {
-    story.heading("Scale");
-    story.paragraph(&format!(
-        "Their nodes serve about {BALAJI_NODE_RATE:.0} requests/s each (26,000 on three), these {:.0}: throughput measures the \
-         decisions, not the machine. A burst of as many requests therefore lasts {:.0} times as long here. Bursts compare in \
-         seconds of one node: 512 to 16384 requests are {:.2} s to {:.2} s of one of their nodes, and {:.2} s to {:.1} s of one \
-         of these.",
-        node_rate(),
-        BALAJI_NODE_RATE / node_rate(),
-        512.0 / BALAJI_NODE_RATE,
-        16384.0 / BALAJI_NODE_RATE,
-        node_seconds(512),
-        node_seconds(16384),
-    ));
-    story.heading("What differs from the paper");
-    story.list([
-        "Hardware: 16 nodes on InfiniBand. Here all processes share one machine, and one-sided reads and atomics go through \
-         its shared memory. A node waits for its service time instead of burning CPU, so that the machine does not become \
-         the limit."
-            .to_owned(),
-        "The number of load-balancers, and T and S: the paper does not print them. Those used here are below.".to_owned(),
-        "The points of the figures: the paper's text gives a few of them, and those are compared here.".to_owned(),
-    ]);
-    story.how(&Settings::of(demand).describe());
-    story.how(&format!("{errors} requests failed in all runs."));
+/// The settings of an experiment beside Balaji et al. 2004, with those of `balaji.md`, which ends its report: the scale and the set-up.
+pub(crate) fn beside_balaji(demand: Demand, own: Value) -> Value {
+    let seconds = |rate: f64| format!("{:.2} s to {:.1} s", 512.0 / rate, 16384.0 / rate);
+    let mut all = json!({
+        "node_rate": node_rate(),
+        "paper_node_rate": BALAJI_NODE_RATE.round(),
+        "times_as_long": (BALAJI_NODE_RATE / node_rate()).round(),
+        "seconds_there": seconds(BALAJI_NODE_RATE),
+        "seconds_here": seconds(node_rate()),
+        "set_up": Settings::of(demand).describe(),
+    });
+    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
+        all.extend(own);
+    }
+    all
 }

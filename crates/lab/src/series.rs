@@ -28,6 +28,11 @@ pub(crate) fn most(values: Vec<f64>) -> Option<f64> {
     values.into_iter().reduce(f64::max)
 }
 
+/// The smallest of some figures. `None` if there are none.
+pub(crate) fn least(values: Vec<f64>) -> Option<f64> {
+    values.into_iter().reduce(f64::min)
+}
+
 /// A figure of each repetition, in their order. `None` where it was not measured.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Series(pub(crate) Vec<Option<f64>>);

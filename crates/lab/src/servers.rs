@@ -18,9 +18,7 @@ use crate::experiment::{Experiment, OWN};
 use crate::measure::{Case, Dimension, Measure, Word};
 use crate::report::Settings;
 use crate::samples::Samples;
-use crate::setup::{
-    CONFIGURATION, CONFIGURATIONS, Demand, Layout, RATIO_SLACK, Run, SERVICE, Until, possible_rate,
-};
+use crate::setup::{CONFIGURATION, CONFIGURATIONS, Demand, Layout, RATIO_SLACK, Run, SERVICE, possible_rate};
 
 /// As many times [`SERVICE`] a worker holds a request.
 const SLOWER: u32 = 4;
@@ -84,14 +82,14 @@ fn possible(case: &Case<'_>) -> f64 {
 }
 
 fn run(bench: &mut Bench<'_>) -> Result<()> {
-    let until = Until::Requests(bench.either(ROUNDS) * LAYOUT.sites() * BURST);
+    let requests = bench.either(ROUNDS) * LAYOUT.sites() * BURST;
     let plan = |configuration| Run {
         layout: LAYOUT,
         demand: DEMAND,
         configuration,
         burst: BURST,
         pause: Duration::ZERO,
-        until,
+        requests,
     };
     let time = |configuration| plan(configuration).ideal_duration() * SLOWER;
     let times: Vec<Duration> = CONFIGURATIONS.into_iter().flat_map(|of| [time(of); 2]).collect();

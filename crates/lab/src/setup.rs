@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Serialize;
 use sidelong_config::{
     Cluster, ClusterFile, Configuration, EdgeEntry, Identity, LoadMode, NodeEntry, Service, SiteEntry,
     Workload, WorkloadKind,
@@ -85,6 +84,11 @@ pub(crate) enum Layout {
 
 impl Layout {
     pub(crate) const ALL: [Layout; 2] = [Layout::Three, Layout::Four];
+
+    /// The layout that a label stands for.
+    pub(crate) fn find(label: &str) -> Option<Layout> {
+        Layout::ALL.into_iter().find(|layout| layout.label() == label)
+    }
 
     /// Nodes of each site.
     pub(crate) const fn nodes(self) -> &'static [usize] {
@@ -185,16 +189,6 @@ impl Demand {
     }
 }
 
-/// When a run ends.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Until {
-    /// After this many requests.
-    Requests(u64),
-    /// After this many seconds.
-    Seconds(f64),
-}
-
 /// One run of the program.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Run {
@@ -204,7 +198,8 @@ pub(crate) struct Run {
     pub(crate) burst: u64,
     /// The pause between two bursts.
     pub(crate) pause: Duration,
-    pub(crate) until: Until,
+    /// The requests after which it ends.
+    pub(crate) requests: u64,
 }
 
 /// What the runs of one experiment share.
@@ -246,10 +241,6 @@ impl Run {
             admin: Some(at(EDGES + i)),
             ..EdgeEntry::new(format!("edge{}", i + 1), at(i))
         };
-        let (requests, duration) = match self.until {
-            Until::Requests(requests) => (Some(requests), None),
-            Until::Seconds(seconds) => (None, Some(Duration::from_secs_f64(seconds))),
-        };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
             sites: SITE_NAMES.iter().zip(self.layout.nodes()).map(site).collect(),
@@ -264,8 +255,7 @@ impl Run {
             workload: Some(Workload {
                 burst: self.burst,
                 pause: self.pause,
-                requests,
-                duration,
+                requests: Some(self.requests),
                 ..self.demand.workload()
             }),
             ..ClusterFile::default()
@@ -281,13 +271,9 @@ impl Run {
 
     /// Its shortest duration.
     pub(crate) fn ideal_duration(&self) -> Duration {
-        Duration::from_secs_f64(match self.until {
-            Until::Requests(requests) => {
-                let pauses = requests / self.burst;
-                requests as f64 / self.ideal_rate() + pauses as f64 * self.pause.as_secs_f64()
-            }
-            Until::Seconds(seconds) => seconds,
-        })
+        let pauses = self.requests / self.burst;
+        let seconds = self.requests as f64 / self.ideal_rate() + pauses as f64 * self.pause.as_secs_f64();
+        Duration::from_secs_f64(seconds)
     }
 
     /// Its cluster file as a value and parsed.
@@ -308,8 +294,7 @@ mod tests {
 
     fn run(layout: Layout, configuration: Configuration) -> Run {
         let demand = Demand::SingleFile(1024);
-        let until = Until::Requests(12_288);
-        Run { layout, demand, configuration, burst: 512, pause: Duration::ZERO, until }
+        Run { layout, demand, configuration, burst: 512, pause: Duration::ZERO, requests: 12_288 }
     }
 
     #[test]
@@ -369,11 +354,9 @@ mod tests {
     #[test]
     fn every_demand_is_a_workload() {
         for demand in [Demand::SingleFile(16 << 10), Demand::Zipf, Demand::WorldCup] {
-            let run =
-                Run { demand, until: Until::Seconds(2.5), ..run(Layout::Four, Configuration::Reconfigured) };
+            let run = Run { demand, ..run(Layout::Four, Configuration::Reconfigured) };
             let (file, _) = run.plan(&Ground { root: None, ..ground() }).unwrap();
-            let workload = file.workload.unwrap();
-            assert_eq!((workload.requests, workload.duration), (None, Some(Duration::from_millis(2500))));
+            assert_eq!(file.workload.unwrap().requests, Some(12_288));
         }
     }
 }

@@ -1,271 +1,195 @@
 //! R5-R8: latency and bandwidth by message size (Balaji et al. 2004, 4.1), one operation each.
 
-mod report;
-
 use std::time::Duration;
 
-use serde::Serialize;
-use sidelong_figure::{Axis, Line, Panel, Style};
+use serde_json::{Value, json};
 
 use crate::bench::Bench;
+use crate::chart::Chart;
 use crate::check::Check;
-use crate::drawing::Drawing;
+use crate::design::Design;
 use crate::error::Result;
-use crate::perf::{self, Measurement, TableLine, Way, Ways};
-use crate::story::Story;
-use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::experiment::Experiment;
+use crate::perf::{self, DIMENSIONS, MEASURES};
+use crate::samples::Samples;
+use crate::series::{Series, most};
 
 /// Planned time for all sizes over one fabric.
-const RUN_TIME: Duration = Duration::from_secs(12);
-const RUN_TIME_QUICK: Duration = Duration::from_secs(2);
+const RUN_TIME: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(2)];
+/// Figures that the paper prints of RDMA read: times of 1 byte in us, and the most MB/s.
+const POLLING_US: f64 = 11.89;
+const EVENTS_US: f64 = 23.97;
+const IPOIB_US: f64 = 53.8;
+const RDMA_MB_PER_S: f64 = 839.1;
+const IPOIB_MB_PER_S: f64 = 231.0;
+/// Target for the target's CPU time for a one-sided operation, relative to the operation's time: the paper says "negligible".
+const TARGET_SHARE_MAX: f64 = 0.05;
 
-/// The operation, and what the paper's text says about it.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Sized {
-    /// The name for `perf`.
-    pub(crate) operation: &'static str,
-    /// The name in a sentence.
-    pub(crate) describe: &'static str,
-    /// The figures that the paper prints.
-    pub(crate) paper: Option<Paper>,
+/// All sizes, in their order.
+macro_rules! cases {
+    ($kind:literal) => {
+        concat!(
+            $kind,
+            "/shm,tcp/1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288,1048576/0"
+        )
+    };
 }
 
-/// Figures of Balaji et al. 2004, 4.1, of RDMA read and IPoIB.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Paper {
-    pub(crate) polling_us: f64,
-    pub(crate) events_us: f64,
-    pub(crate) ipoib_us: f64,
-    pub(crate) mb_per_s: f64,
-    pub(crate) ipoib_mb_per_s: f64,
-}
+const LATENCY: Chart =
+    Chart::lines("(a) latency", "p50_us", "bytes", "fabric").of("latency/*/*/0").bytes().log();
+const BANDWIDTH: Chart = Chart::lines("(b) bandwidth, windows of 16", "mb_per_s", "bytes", "fabric")
+    .of("bandwidth/*/*/0")
+    .bytes()
+    .log();
 
-pub(crate) const READ: Sized = Sized {
-    operation: "read",
-    describe: "one-sided read",
-    paper: Some(Paper {
-        polling_us: 11.89,
-        events_us: 23.97,
-        ipoib_us: 53.8,
-        mb_per_s: 839.1,
-        ipoib_mb_per_s: 231.0,
-    }),
+const DESIGN: Design = Design {
+    dimensions: DIMENSIONS,
+    cases: &[cases!("latency"), cases!("bandwidth"), "peak/shm,tcp,verbs-polling/all/0"],
+    measures: MEASURES,
+    charts: &[LATENCY, BANDWIDTH],
+    template: concat!(include_str!("sizes.md"), include_str!("perf.md")),
+    ..Design::DEFAULT
 };
-pub(crate) const SEND: Sized = Sized { operation: "send", describe: "send and receive", paper: None };
-pub(crate) const WRITE: Sized = Sized { operation: "write", describe: "one-sided write", paper: None };
-pub(crate) const WRITE_IMM: Sized =
-    Sized { operation: "write-imm", describe: "write with immediate data", paper: None };
 
-/// One operation over all fabrics of this machine.
-#[derive(Serialize)]
-struct Sizes {
-    #[serde(flatten)]
-    what: Sized,
-    #[serde(flatten)]
-    ways: Ways,
-    #[serde(skip)]
-    quick: bool,
+pub(crate) const R5: Experiment = Experiment::new(
+    "R5",
+    "Balaji et al. 2004, Figure 5",
+    "read, by message size",
+    Design {
+        cases: &[
+            cases!("latency"),
+            cases!("bandwidth"),
+            "peak/shm,tcp,verbs-polling/all/0",
+            "latency/balaji-polling,balaji-events,balaji-ipoib/1/0",
+            // The paper names no size.
+            "bandwidth/balaji-polling,balaji-ipoib/1,1048576/0",
+        ],
+        charts: &[LATENCY, BANDWIDTH.beside("paper_mb_per_s", "the paper at any size: RDMA, IPoIB")],
+        settings: |_| settings("one-sided read"),
+        run: |bench| run(bench, "read"),
+        conclude: |samples| {
+            let published = [
+                ("p50_us", "latency/balaji-polling/*/*", POLLING_US),
+                ("p50_us", "latency/balaji-events/*/*", EVENTS_US),
+                ("p50_us", "latency/balaji-ipoib/*/*", IPOIB_US),
+                ("paper_mb_per_s", "bandwidth/balaji-polling/*/*", RDMA_MB_PER_S),
+                ("paper_mb_per_s", "bandwidth/balaji-ipoib/*/*", IPOIB_MB_PER_S),
+            ];
+            for (measure, cases, value) in published {
+                samples.derive(measure, cases, |samples, _| Series(vec![Some(value); samples.repetitions()]));
+            }
+            // The targets are the paper's ratios.
+            let rounded = |ratio: f64| (ratio * 10.0).floor() / 10.0;
+            let ratios = [IPOIB_US / POLLING_US, RDMA_MB_PER_S / IPOIB_MB_PER_S];
+            conclude(samples, "read", ratios.map(rounded))
+        },
+        ..DESIGN
+    },
+);
+pub(crate) const R6: Experiment = Experiment::new(
+    "R6",
+    "Balaji et al. 2004, Figure 6",
+    "send and receive, by message size",
+    Design {
+        settings: |_| settings("send and receive"),
+        run: |bench| run(bench, "send"),
+        conclude: |samples| conclude(samples, "send", [1.0; 2]),
+        ..DESIGN
+    },
+);
+pub(crate) const R7: Experiment = Experiment::new(
+    "R7",
+    "Balaji et al. 2004, Figure 7",
+    "write, by message size",
+    Design {
+        settings: |_| settings("one-sided write"),
+        run: |bench| run(bench, "write"),
+        conclude: |samples| conclude(samples, "write", [1.0; 2]),
+        ..DESIGN
+    },
+);
+pub(crate) const R8: Experiment = Experiment::new(
+    "R8",
+    "Balaji et al. 2004, Figure 8",
+    "write with immediate data, by message size",
+    Design {
+        settings: |_| settings("write with immediate data"),
+        run: |bench| run(bench, "write-imm"),
+        conclude: |samples| conclude(samples, "write-imm", [1.0; 2]),
+        ..DESIGN
+    },
+);
+
+fn settings(operation: &str) -> Value {
+    perf::settings(json!({
+        "operation": operation,
+        "polling_us": POLLING_US,
+        "events_us": EVENTS_US,
+        "ipoib_us": IPOIB_US,
+        "rdma_mb_per_s": RDMA_MB_PER_S,
+        "ipoib_mb_per_s": IPOIB_MB_PER_S,
+    }))
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, what: Sized) -> Result<Conclusion> {
-    let ways = Ways::here(bench, what.operation)?;
-    study::run(bench, Sizes { what, ways, quick: bench.options.quick })
-}
-
-impl Study for Sizes {
-    type Row = Measurement;
-    type Line = TableLine;
-
-    fn plan(&self) -> Vec<Duration> {
-        vec![if self.quick { RUN_TIME_QUICK } else { RUN_TIME }; 2 * self.ways.all.len()]
-    }
-
-    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Sizes>) -> Result<()> {
-        let time = self.plan()[0];
-        for measure in ["latency", "bandwidth"] {
-            for &way in &self.ways.all {
-                let name = bench.name(format!("{measure}-{}", way.name()));
-                bench.begin(&name);
-                let mut arguments = vec![self.what.operation, "--sizes", "all"];
-                arguments.extend((measure == "bandwidth").then_some("--bandwidth"));
-                arguments.extend(self.quick.then_some("--quick"));
-                for row in perf::run(bench, &name, way, &arguments, time)? {
-                    rows.push(self, row)?;
-                }
-                bench.end();
+fn run(bench: &mut Bench<'_>, operation: &str) -> Result<()> {
+    let (ways, time) = (perf::ways(bench, operation)?, bench.either(RUN_TIME));
+    bench.rounds(&vec![time; 2 * ways.len()], |bench| {
+        for (kind, option) in [("latency", None), ("bandwidth", Some("--bandwidth"))] {
+            let arguments: Vec<&str> = [operation, "--sizes", "all"].into_iter().chain(option).collect();
+            for &way in &ways {
+                perf::measure(bench, kind, kind, way, &arguments, time)?;
             }
         }
         Ok(())
-    }
-
-    fn lines(&self, row: &Measurement) -> Vec<TableLine> {
-        vec![row.line()]
-    }
-
-    fn bounds(&self, row: &Measurement) -> Vec<Bound> {
-        row.bounds()
-    }
-
-    fn checks(&self, rows: &[Measurement]) -> Vec<Check> {
-        checks(self.what, rows)
-    }
-
-    fn draw(&self, rows: &[Measurement]) -> Drawing {
-        let Sizes { what, ways, .. } = self;
-        let mut legend: Vec<_> = ways.all.iter().map(|way| (way.label().to_owned(), style(*way))).collect();
-        if what.paper.is_some() {
-            legend.push(("the paper: RDMA by polling, by events, and IPoIB".to_owned(), Style::PAPER));
-        }
-        Drawing {
-            panels: panels(*what, &ways.all, rows).into(),
-            legend,
-            dashed: Some("the paper at any size: RDMA, IPoIB"),
-            ..Drawing::default()
-        }
-    }
-
-    fn tell(&self, rows: &[Measurement], story: &mut Story) {
-        report::tell(self, rows, story);
-    }
+    })
 }
 
-fn of(rows: &[Measurement], way: Way) -> impl Iterator<Item = &Measurement> {
-    rows.iter().filter(move |row| row.way == way)
-}
-
-/// The p50 in us at a size.
-fn p50_us(rows: &[Measurement], way: Way, bytes: u64) -> Option<f64> {
-    of(rows, way).filter(|row| row.figures.bytes == bytes).find_map(Measurement::p50_us)
-}
-
-/// The highest bandwidth at any size, in MB/s.
-fn peak(rows: &[Measurement], way: Way) -> Option<f64> {
-    of(rows, way).filter_map(Measurement::mb_per_s).reduce(f64::max)
-}
-
-/// The target's CPU time for an operation of 1 byte, in thousandths of the operation's time.
-fn target_share(rows: &[Measurement], way: Way) -> Option<f64> {
-    let row = of(rows, way).find(|row| row.figures.bytes == 1 && row.mean_us().is_some())?;
-    row.mean_us().filter(|us| *us > 0.0).and_then(|us| Some(row.target_cpu_us()? / us))
-}
-
-fn checks(what: Sized, rows: &[Measurement]) -> Vec<Check> {
-    let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)?);
-    let name = what.operation;
-    // The target is the paper's ratio if it prints one: IPoIB over polling.
-    let (latency_min, rate_min) = what.paper.map_or((1.0, 1.0), |paper| {
-        let rounded = |ratio: f64| (ratio * 10.0).floor() / 10.0;
-        (rounded(paper.ipoib_us / paper.polling_us), rounded(paper.mb_per_s / paper.ipoib_mb_per_s))
+fn conclude(samples: &mut Samples, operation: &str, [latency_min, rate_min]: [f64; 2]) -> Vec<Check> {
+    samples.derive("mb_per_s", "peak/*/*/*", |samples, case| {
+        let fabric = case.split('/').nth(1).unwrap_or_default();
+        samples.over(&format!("bandwidth/{fabric}/*/0"), "mb_per_s", most)
     });
+    let [shm, tcp] = ["shm", "tcp"].map(|fabric| &samples[format!("latency/{fabric}/1/0")]);
+    let peak = |fabric| &samples[format!("peak/{fabric}/all/0")]["mb_per_s"];
     let mut checks = vec![
         Check::at_least(
-            format!("{name} of 1 byte, p50: TCP / shm"),
+            format!("{operation} of 1 byte, p50: TCP / shm"),
             latency_min,
-            ratio(p50_us(rows, Way::Tcp, 1), p50_us(rows, Way::Shm, 1)),
+            &tcp["p50_us"] / &shm["p50_us"],
         ),
         Check::at_least(
-            format!("{name}, most bytes a second at any size: shm / TCP"),
+            format!("{operation}, most bytes a second at any size: shm / TCP"),
             rate_min,
-            ratio(peak(rows, Way::Shm), peak(rows, Way::Tcp)),
+            peak("shm") / peak("tcp"),
         ),
     ];
-    if what == READ || what == WRITE {
-        checks.push(Check::at_most(
-            format!(
-                "{name} of 1 byte over shm: CPU time of the target / time of the operation (\"negligible\")"
-            ),
-            0.05,
-            target_share(rows, Way::Shm),
-        ));
+    if matches!(operation, "read" | "write") {
+        let what = "of 1 byte over shm: CPU time of the target / time of the operation (\"negligible\")";
+        let share = &shm["target_cpu_us"] / &shm["mean_us"];
+        checks.push(Check::at_most(format!("{operation} {what}"), TARGET_SHARE_MAX, share));
     }
     checks
-}
-
-/// The style of a fabric's line.
-pub(crate) fn style(way: Way) -> Style {
-    match way {
-        Way::Shm => Style::OURS,
-        Way::Tcp => Style::BASELINE,
-        Way::VerbsPolling => Style::THIRD,
-        Way::VerbsEvents => Style::FOURTH,
-    }
-}
-
-fn panels(what: Sized, ways: &[Way], rows: &[Measurement]) -> [Panel; 2] {
-    let (mut points, mut peaks) = (Vec::new(), Vec::new());
-    if let Some(Paper { polling_us, events_us, ipoib_us, mb_per_s, ipoib_mb_per_s }) = what.paper {
-        points.extend([polling_us, events_us, ipoib_us]);
-        peaks.extend([mb_per_s, ipoib_mb_per_s].map(level));
-    }
-    peaks.extend(lines(ways, rows, Measurement::mb_per_s));
-    [
-        latency_panel(ways, rows, &points, "(a) latency, p50"),
-        panel("(b) bandwidth, windows of 16", "MB/s", peaks),
-    ]
-}
-
-/// Latency by size, with a paper's values for 1 byte.
-pub(crate) fn latency_panel(ways: &[Way], rows: &[Measurement], paper: &[f64], title: &str) -> Panel {
-    let at_one = |us: &f64| Line::new(Style::PAPER, vec![(0.0, us.log10())]);
-    let mut all = lines(ways, rows, Measurement::p50_us);
-    all.extend(paper.iter().map(at_one));
-    panel(title, "p50 (µs)", all)
-}
-
-/// A published value for which the paper names no size.
-fn level(value: f64) -> Line {
-    let y = value.log10();
-    Line::new(Style::PAPER.ideal(), vec![(-0.5, y), (20.5, y)])
-}
-
-fn lines(ways: &[Way], rows: &[Measurement], value: fn(&Measurement) -> Option<f64>) -> Vec<Line> {
-    let line = |way: &Way| {
-        let point = |row: &Measurement| Some(((row.figures.bytes as f64).log2(), value(row)?.log10()));
-        Line::new(style(*way), of(rows, *way).filter_map(point).collect())
-    };
-    ways.iter().map(line).collect()
-}
-
-fn panel(title: &str, y: &str, lines: Vec<Line>) -> Panel {
-    let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
-    let (x, y) = (Axis::bytes("message size (bytes)"), Axis::powers_of_ten(y, values));
-    Panel { title: title.to_owned(), x, y, lines }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::tests::row;
-
-    fn rows() -> Vec<Measurement> {
-        vec![
-            row(Way::Shm, 1, 0, Some(0.1), None),
-            row(Way::Tcp, 1, 0, Some(10.0), None),
-            row(Way::Shm, 1 << 20, 0, None, Some(8e9)),
-            row(Way::Tcp, 1 << 20, 0, None, Some(2e9)),
-            row(Way::Tcp, 1 << 19, 0, None, Some(4e9)),
-        ]
-    }
+    use crate::design::tests::judged;
 
     #[test]
     fn ratios_of_the_paper_are_to_be_reached() {
-        let checks = checks(READ, &rows());
-        assert_eq!(checks[0].target, "at least 4.5");
-        assert_eq!(checks[1].target, "at least 3.6");
-        let verdicts: Vec<_> = checks.iter().map(Check::verdict).collect();
-        assert_eq!(verdicts, ["met", "MISSED", "met"]);
-        assert_eq!(checks[1].measured, Some(2.0), "the peaks count");
-        let without: Vec<_> = super::checks(SEND, &[]).iter().map(Check::verdict).collect();
-        assert_eq!(without, ["not measured", "not measured"]);
-    }
-
-    #[test]
-    fn axes_are_logarithms() {
-        let [latency, bandwidth] = panels(READ, &[Way::Shm, Way::Tcp], &rows());
-        assert_eq!(latency.lines[1].points, [(0.0, 1.0)]);
-        assert_eq!((latency.y.label)(-1.0), "0.1");
-        assert_eq!((bandwidth.x.label)(20.0), "1M");
-        assert_eq!(bandwidth.lines[3].points.len(), 2, "behind the paper's");
-        assert_eq!(latency.lines[2].points, [(0.0, 11.89f64.log10())]);
+        let verdicts = |tcp_us, tcp_mb_per_s, target_us| {
+            judged(&R5, |samples| {
+                let cpu = [("mean_us", 0.1), ("target_cpu_us", target_us)];
+                samples.put("latency/shm/1/0", [("p50_us", 0.1)].into_iter().chain(cpu));
+                samples.put("latency/tcp/1/0", [("p50_us", tcp_us)]);
+                samples.put("bandwidth/shm/1048576/0", [("mb_per_s", 8000.0)]);
+                samples.put("bandwidth/tcp/1048576/0", [("mb_per_s", 2000.0)]);
+                samples.put("bandwidth/tcp/524288/0", [("mb_per_s", tcp_mb_per_s)]);
+            })
+        };
+        assert_eq!(verdicts(0.45, 1000.0, 0.005), ["met"; 3]);
+        assert_eq!(verdicts(0.44, 4000.0, 0.006), ["MISSED"; 3], "the peaks count");
+        assert_eq!(judged(&R6, |_| ()), ["not measured"; 2]);
     }
 }

@@ -13,8 +13,6 @@ pub(crate) struct Story {
     parts: Vec<Part>,
     /// What the frame adds behind the machine.
     how: Vec<Part>,
-    /// Whether its figures cannot be trusted.
-    is_invalid: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -26,10 +24,6 @@ enum Part {
 }
 
 impl Story {
-    pub(crate) fn new(is_invalid: bool) -> Story {
-        Story { is_invalid, ..Story::default() }
-    }
-
     pub(crate) fn heading(&mut self, text: &str) {
         self.paragraph(&format!("{HEADING}{text}"));
     }
@@ -55,21 +49,6 @@ impl Story {
     /// Adds a paragraph on how it was measured, at the end of the report.
     pub(crate) fn how(&mut self, text: &str) {
         self.how.push(Part::Text(text.to_owned()));
-    }
-
-    /// Adds a list there.
-    pub(crate) fn how_list(&mut self, items: impl IntoIterator<Item = String>) {
-        self.how.push(Part::List(items.into_iter().collect()));
-    }
-
-    /// States in bold whether a claim of a paper holds.
-    pub(crate) fn holds(&self, holds: Option<bool>) -> &'static str {
-        match holds {
-            _ if self.is_invalid => "**invalid**",
-            Some(true) => "**it holds**",
-            Some(false) => "**it does not hold**",
-            None => "not measured",
-        }
     }
 
     /// The report as Markdown: the body, and the part on how it was measured.
@@ -255,11 +234,5 @@ mod tests {
     #[test]
     fn what_most_say_is_said_with_how_many() {
         assert_eq!(middle_of(&["holds", "does NOT hold", "holds"], true), "holds (in 2 of 3 repetitions)");
-    }
-
-    #[test]
-    fn what_is_invalid_neither_holds_nor_not() {
-        assert_eq!(Story::new(false).holds(Some(true)), "**it holds**");
-        assert_eq!(Story::new(true).holds(Some(true)), "**invalid**");
     }
 }

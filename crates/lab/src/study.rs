@@ -108,11 +108,6 @@ impl<S: Study> Rows<S> {
     pub(crate) fn keep(&mut self, row: S::Row) {
         self.rows.push(row);
     }
-
-    /// The rows of this repetition so far.
-    pub(crate) fn all(&self) -> &[S::Row] {
-        &self.rows
-    }
 }
 
 /// All runs, made once.
@@ -160,7 +155,7 @@ fn conclude<S: Study>(bench: &Bench<'_>, study: &S, all: &[Repetition<S::Row>]) 
     let drawings = repetitions.iter().map(|repetition| study.draw(&repetition.rows)).collect();
     let svg = drawing::draw(&publish::title(bench, is_invalid), drawings)?;
     let stories = repetitions.iter().map(|repetition| {
-        let mut story = Story::new(is_invalid);
+        let mut story = Story::default();
         study.tell(&repetition.rows, &mut story);
         story
     });

@@ -5,8 +5,9 @@ use serde_json::Value;
 /// Requests that ten seconds must answer on the slowest machine: eight nodes could do several hundred a second each.
 const REQUESTS_MIN: u64 = 1_000;
 
-/// The columns of rows.csv that the README promises.
-const COLUMNS: &str = "sites,workload,configuration,burst,requests_per_s,p50_ms,p99_ms,errors,moves";
+/// The columns of R10's rows.csv.
+const COLUMNS: &str = "repetition,sites,burst,configuration,requests_per_s,p50_ms,p99_ms,errors,moves,\
+                       step_ms,nodes_busy,nodes_busy_max";
 const CONFIGURATIONS: &[&str] = &["rigid", "reconfigured", "over-provisioned"];
 
 /// The summary of `sidelong up --json`: requests were served, none failed, and nodes moved.
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn rows_have_their_columns_and_configurations() {
-        let row = |configuration: &str| format!("3,static-1k,{configuration},512,1000,1.5,9.0,0,4\n");
+        let row = |configuration: &str| format!("1,3:3:2,512,{configuration},1000,1.5,9.0,0,4,,2.5,3\n");
         let good: String = CONFIGURATIONS.iter().map(|configuration| row(configuration)).collect();
         assert_eq!(rows(&format!("{COLUMNS}\n{good}")), Ok(()));
         let said = rows(&format!("{COLUMNS}\n{}", row("rigid"))).unwrap_err();

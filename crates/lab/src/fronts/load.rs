@@ -7,7 +7,7 @@ use sidelong_config::{
     ClusterFile, Configuration, EdgeEntry, Identity, LoadMode, NodeEntry, Service, SiteEntry, Workload,
 };
 
-use crate::setup::{Demand, Ground, Layout, POOL, Run, SERVICE, Until, WORKERS, node_rate, possible_rate};
+use crate::setup::{Demand, Ground, Layout, POOL, Run, SERVICE, WORKERS, node_rate, possible_rate};
 use crate::up::{Fate, Request};
 
 pub(super) const DEMAND: Demand = Demand::SingleFile(1024);
@@ -69,10 +69,10 @@ impl<'a> Plan<'a> {
     }
 
     fn bursts(&self) -> Run {
-        let until = Until::Requests(self.rounds * LAYOUT.sites() * BURST);
+        let requests = self.rounds * LAYOUT.sites() * BURST;
         let configuration =
             if self.by == "sidelong" { Configuration::Reconfigured } else { Configuration::Rigid };
-        Run { layout: LAYOUT, demand: DEMAND, configuration, burst: BURST, pause: Duration::ZERO, until }
+        Run { layout: LAYOUT, demand: DEMAND, configuration, burst: BURST, pause: Duration::ZERO, requests }
     }
 
     pub(super) fn cluster_file(&self, ground: &Ground) -> ClusterFile {

@@ -2,20 +2,21 @@
 # each busy thread; both move 1 and 0.1 bytes a ns.
 set -eu
 [ "$1" = perf ] || { echo "fake: $*" >&2; exit 2; }
-fabric=shm background=0 sizes= bandwidth=
+fabric=shm background=0 size=1 sizes= bandwidth=
 while [ $# -gt 0 ]; do
     case "$1" in
     --fabric) fabric=$2 ;;
     --background) background=$2 ;;
+    --size) [ "$2" = 64K ] && size=65536 || size=$2 ;;
     --sizes) sizes=all ;;
     --bandwidth) bandwidth=1 ;;
     esac
     shift
 done
-awk -v fabric="$fabric" -v background="$background" -v sizes="$sizes" -v bandwidth="$bandwidth" 'BEGIN {
+awk -v fabric="$fabric" -v background="$background" -v size="$size" -v sizes="$sizes" -v bandwidth="$bandwidth" 'BEGIN {
     if (sizes) printf "["
     for (power = 0; power <= (sizes ? 20 : 0); power++) {
-        bytes = 2 ^ power
+        bytes = sizes ? 2 ^ power : size
         ns = fabric == "shm" ? 20 + bytes : 10000 + 10 * bytes + 1000 * background
         if (power) printf ","
         printf "{\"operation\":\"read\",\"ping_pong\":false,\"fabric\":\"%s\",\"device\":\"fake %s\",", fabric, fabric
