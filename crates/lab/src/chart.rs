@@ -276,10 +276,9 @@ pub(crate) fn draw(charts: &[Chart], samples: &Samples) -> Drawing {
         }
     }
     let panels = charts.iter().map(|chart| chart.panel(samples)).collect();
-    // Its points are medians already.
     let meaning = |chart: &Chart| chart.beside.map(|of| of.1).or(chart.target.map(|of| of.1));
     let dashed = charts.iter().find_map(meaning);
-    Drawing { panels, legend, dashed, is_one_repetition: true }
+    Drawing { panels, legend, dashed }
 }
 
 /// Each of some words once, in their order.

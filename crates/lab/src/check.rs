@@ -136,17 +136,6 @@ impl Check {
     }
 }
 
-/// The checks of several repetitions as one, over all of them.
-pub(crate) fn merge(repetitions: Vec<Vec<Check>>) -> Vec<Check> {
-    let Some(first) = repetitions.first() else { return Vec::new() };
-    let merged = |(at, check): (usize, &Check)| {
-        let all = repetitions.iter().filter_map(|checks| checks.get(at));
-        let series = Series(all.flat_map(|check| check.series.0.iter().copied()).collect());
-        Check { series, ..check.clone() }.judged()
-    };
-    first.iter().enumerate().map(merged).collect()
-}
-
 /// The outcome of an experiment.
 pub(crate) struct Conclusion {
     pub(crate) checks: Vec<Check>,
@@ -184,9 +173,8 @@ mod tests {
     #[test]
     fn the_median_of_the_repetitions_is_judged() {
         let of = |values: &[f64]| {
-            let checks =
-                values.iter().map(|value| vec![Check::at_least("", 1.5, Some(*value)).possible(0.0..=4.0)]);
-            merge(checks.collect()).remove(0)
+            let series = Series(values.iter().copied().map(Some).collect());
+            Check::at_least("", 1.5, series).possible(0.0..=4.0)
         };
         let check = of(&[1.0, 2.0, 3.0]);
         assert_eq!((check.measured, check.interval, check.verdict()), (Some(2.0), None, "met"));

@@ -83,7 +83,7 @@ impl Design {
         };
         let invalid: Vec<Vec<String>> = spoilt.into_iter().enumerate().map(why).collect();
         let Judged { samples: judged, checks, invalid, is_invalid } = self.judge(&samples, &invalid);
-        let svg = drawing::draw(&publish::title(bench, is_invalid), vec![self.draw(&judged)])?;
+        let svg = drawing::draw(&publish::title(bench, is_invalid), self.draw(&judged))?;
         let settings = Value::from(judged.settings.clone());
         let context = Context {
             id: bench.experiment.id,
@@ -143,12 +143,12 @@ struct Judged {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::experiment::{Experiment, Method};
+    use crate::experiment::Experiment;
     use crate::experiments::experiments;
 
     /// The verdicts of an experiment on one repetition.
     pub(crate) fn judged(experiment: &Experiment, fill: impl FnOnce(&mut Samples)) -> Vec<&'static str> {
-        let Method::Design(design) = &experiment.method else { panic!("{experiment:?} is declared") };
+        let design = &experiment.design;
         let mut samples = design.samples(false);
         samples.begin();
         fill(&mut samples);
@@ -175,13 +175,13 @@ pub(crate) mod tests {
     #[test]
     fn every_declared_experiment_has_a_report_and_a_figure() {
         for experiment in experiments() {
-            let Method::Design(design) = &experiment.method else { continue };
+            let design = &experiment.design;
             for (quick, repetitions) in [(false, 7), (true, 2), (true, 1)] {
                 let samples = synthetic(design, quick, repetitions);
                 let invalid = vec![Vec::new(); repetitions];
                 let Judged { samples, checks, .. } = design.judge(&samples, &invalid);
                 assert!(!checks.is_empty(), "{experiment:?} has targets");
-                let svg = drawing::draw("", vec![design.draw(&samples)]).unwrap();
+                let svg = drawing::draw("", design.draw(&samples)).unwrap();
                 assert!(svg.starts_with("<svg"));
                 let machine = "On a machine.".to_owned();
                 let context =

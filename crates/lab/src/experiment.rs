@@ -22,15 +22,7 @@ pub struct Experiment {
     /// What it measures.
     pub title: &'static str,
     #[serde(skip)]
-    pub(crate) method: Method,
-}
-
-/// How an experiment is carried out.
-pub(crate) enum Method {
-    /// By its declaration.
-    Design(Design),
-    /// By a `study::Study`.
-    Study(fn(&mut Bench<'_>) -> Result<Conclusion>),
+    pub(crate) design: Design,
 }
 
 impl Experiment {
@@ -41,23 +33,11 @@ impl Experiment {
         title: &'static str,
         design: Design,
     ) -> Experiment {
-        Experiment { id, figure, title, method: Method::Design(design) }
-    }
-
-    pub(crate) const fn of_study(
-        id: &'static str,
-        figure: &'static str,
-        title: &'static str,
-        run: fn(&mut Bench<'_>) -> Result<Conclusion>,
-    ) -> Experiment {
-        Experiment { id, figure, title, method: Method::Study(run) }
+        Experiment { id, figure, title, design }
     }
 
     pub(crate) fn carry_out(&self, bench: &mut Bench<'_>) -> Result<Conclusion> {
-        match &self.method {
-            Method::Design(design) => design.carry_out(bench),
-            Method::Study(run) => run(bench),
-        }
+        self.design.carry_out(bench)
     }
 }
 

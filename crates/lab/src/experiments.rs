@@ -1,24 +1,13 @@
 //! The list of experiments, in the order in which they are published: the papers' by number, then Sidelong's own.
 //!
-//! An experiment that is declared (`design`) is named here by the file that has it.
+//! Each is declared (`design`) in a file of its own.
 
-use crate::bench::Bench;
-use crate::check::Conclusion;
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
 use crate::{
     admission, agent, beside, busy, cache, day, fronts, latency, monitoring, overhead, overload, perftest,
     rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
-
-const fn study(
-    id: &'static str,
-    figure: &'static str,
-    title: &'static str,
-    run: fn(&mut Bench<'_>) -> Result<Conclusion>,
-) -> Experiment {
-    Experiment::of_study(id, figure, title, run)
-}
 
 static EXPERIMENTS: [Experiment; 60] = [
     sizes::R5,

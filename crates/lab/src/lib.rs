@@ -1,7 +1,7 @@
 //! Experiments, run by driving the program itself: the published ones again, and Sidelong's own.
 //!
 //! An experiment declares what varies, what is measured, its targets, its figure and its report: a `design::Design`, with a template in
-//! Markdown beside it. Others are a `study::Study`, in which each of these is a function. Most experiments write a cluster file and start
+//! Markdown beside it. Most experiments write a cluster file and start
 //! `sidelong up` with it as a child process, so that a person can repeat any single run from that file. Others start `sidelong perf` or
 //! `sidelong sim`, or single parts, and put the load on them. Results land in `OUT/ID/`:
 //!
@@ -64,8 +64,6 @@ mod setup;
 mod sim;
 mod sizes;
 mod speed;
-mod story;
-mod study;
 mod table;
 mod template;
 mod throughput;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result, file};
 
@@ -40,26 +40,6 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     rows.map_err(|error| Error::Output { path: path.to_owned(), found: error.to_string() })
 }
 
-/// A number that is written with a fixed number of decimals.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Fixed<const DIGITS: usize>(pub(crate) f64);
-
-impl<const DIGITS: usize> Serialize for Fixed<DIGITS> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:.DIGITS$}", self.0))
-    }
-}
-
-/// The header and the line that a table has for this value.
-#[cfg(test)]
-pub(crate) fn written(line: impl Serialize) -> [String; 2] {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.serialize(line).unwrap();
-    let text = String::from_utf8(table.into_inner().unwrap()).unwrap();
-    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    lines.try_into().unwrap()
-}
-
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
@@ -69,7 +49,7 @@ mod tests {
     #[derive(Serialize)]
     struct Line {
         a: u32,
-        b: Option<Fixed<2>>,
+        b: Option<f64>,
     }
 
     #[derive(Deserialize, PartialEq, Debug)]
@@ -82,9 +62,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("t.csv");
         let mut table = Table::create(path.clone()).unwrap();
-        table.write(Line { a: 1, b: Some(Fixed(0.5)) }).unwrap();
+        table.write(Line { a: 1, b: Some(0.5) }).unwrap();
         table.write(Line { a: 2, b: None }).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a,b\n1,0.50\n2,\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a,b\n1,0.5\n2,\n");
         assert_eq!(read::<Read>(&path).unwrap(), [Read { b: Some(0.5) }, Read { b: None }]);
     }
 
