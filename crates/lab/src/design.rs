@@ -130,6 +130,14 @@ impl Design {
     }
 }
 
+/// The settings that several experiments share, with those of one of them.
+pub(crate) fn settings(mut shared: Value, own: Value) -> Value {
+    if let (Value::Object(all), Value::Object(own)) = (&mut shared, own) {
+        all.extend(own);
+    }
+    shared
+}
+
 /// The judged repetitions and their checks.
 struct Judged {
     samples: Samples,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sidelong_figure::Style;
 
 use crate::bench::Bench;
+use crate::design;
 use crate::error::{Error, Result, file};
 use crate::measure::{Dimension, Measure, Word};
 use crate::results::perf::Figures;
@@ -105,11 +106,8 @@ pub(crate) const MEASURES: &[Measure] = &[
 
 /// The settings of an experiment, with those that [`ways`] and [`measure`] find and `perf.md`, which ends its report, has.
 pub(crate) fn settings(own: Value) -> Value {
-    let mut all = json!({ "ways": ["shm", "tcp"], "without_verbs": "", "placement": "", "devices": [] });
-    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
-        all.extend(own);
-    }
-    all
+    let found = json!({ "ways": ["shm", "tcp"], "without_verbs": "", "placement": "", "devices": [] });
+    design::settings(found, own)
 }
 
 /// The fabrics of this machine: shm and tcp always, verbs if a device supports `operation`. Settings have them, and why verbs are missing.

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::design;
 use crate::setup::{CLIENTS_PER_EDGE, Demand, EDGES, Ground, Layout, POOL, Run, SERVICE, WORKERS, node_rate};
 
 /// Requests/s of one node of Balaji et al. 2004: 26,000 on three of them (4.3.1).
 pub(crate) const BALAJI_NODE_RATE: f64 = 26_000.0 / 3.0;
 
 /// Settings that all runs of `up` in an experiment share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
     pub(crate) workload: String,
     pub(crate) nodes: usize,
@@ -53,21 +53,15 @@ impl Settings {
     }
 
     pub(crate) fn describe(&self) -> String {
+        let Settings { workload, nodes, workers_per_node, service_ms, requests_per_s_per_node, .. } = self;
+        let Settings {
+            edges, clients_per_edge, history_ms, sensitivity_ms, scheme, balance, protocol, ..
+        } = self;
         format!(
-            "{} nodes with {} workers each, every request held for {} ms by waiting (so {} requests/s a node); {} edges, \
-             {} closed-loop clients at each; T = {} ms, S = {} ms; load by {}, balancing {}, protocol {}; workload: {}.",
-            self.nodes,
-            self.workers_per_node,
-            self.service_ms,
-            self.requests_per_s_per_node,
-            self.edges,
-            self.clients_per_edge,
-            self.history_ms,
-            self.sensitivity_ms,
-            self.scheme,
-            self.balance,
-            self.protocol,
-            self.workload,
+            "{nodes} nodes with {workers_per_node} workers each, every request held for {service_ms} ms by waiting (so \
+             {requests_per_s_per_node} requests/s a node); {edges} edges, {clients_per_edge} closed-loop clients at each; \
+             T = {history_ms} ms, S = {sensitivity_ms} ms; load by {scheme}, balancing {balance}, protocol {protocol}; workload: \
+             {workload}.",
         )
     }
 }
@@ -75,7 +69,7 @@ impl Settings {
 /// The settings of an experiment beside Balaji et al. 2004, with those of `balaji.md`, which ends its report: the scale and the set-up.
 pub(crate) fn beside_balaji(demand: Demand, own: Value) -> Value {
     let seconds = |rate: f64| format!("{:.2} s to {:.1} s", 512.0 / rate, 16384.0 / rate);
-    let mut all = json!({
+    let shared = json!({
         "node_rate": node_rate(),
         "paper_node_rate": BALAJI_NODE_RATE.round(),
         "times_as_long": (BALAJI_NODE_RATE / node_rate()).round(),
@@ -83,8 +77,5 @@ pub(crate) fn beside_balaji(demand: Demand, own: Value) -> Value {
         "seconds_here": seconds(node_rate()),
         "set_up": Settings::of(demand).describe(),
     });
-    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
-        all.extend(own);
-    }
-    all
+    design::settings(shared, own)
 }

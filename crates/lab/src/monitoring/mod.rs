@@ -30,6 +30,7 @@ pub(crate) use slowdown::M4;
 pub(crate) use zipf::M7;
 
 use crate::bench::Bench;
+use crate::design;
 use crate::error::{Error, Result};
 use crate::measure::{Dimension, Word};
 use crate::perf;
@@ -55,11 +56,7 @@ const START: Duration = Duration::from_millis(500);
 
 /// The settings of an experiment, with those that [`schemes`] and [`load`] find.
 fn settings(own: Value) -> Value {
-    let mut all = json!({ "refused": [], "placement": "" });
-    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
-        all.extend(own);
-    }
-    all
+    design::settings(json!({ "refused": [], "placement": "" }), own)
 }
 
 /// The schemes that this machine allows. It tries each; a setting says why others are refused.
