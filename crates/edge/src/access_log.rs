@@ -2,7 +2,7 @@
 //!
 //! `client - - [time] "request" status bytes site node microseconds tries`
 //!
-//! Every log tool reads the first seven fields, `sidelong trace info` included. A request never waits for the disk: if the
+//! Every log tool reads the first seven fields, `sidelong-lab trace info` included. A request never waits for the disk: if the
 //! writer falls behind, or the file cannot be written, lines are dropped and counted. The writer goes on when there is room
 //! again. It opens the file anew when another is in its place, as after a rotation, or when it is told to.
 

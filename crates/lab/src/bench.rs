@@ -40,7 +40,7 @@ pub struct RunOptions {
     pub repeat: Option<u32>,
     /// Directory with real traces for C1, L1, K6 and K7. Without it, C1 and L1 use the built-in sample alone, and the others a generated trace.
     pub traces: Option<PathBuf>,
-    /// The `sidelong` program: `std::env::current_exe()` if the caller is it.
+    /// The `sidelong-lab` program: `std::env::current_exe()` if the caller is it.
     pub program: PathBuf,
     /// Reads what uses the machine: [`Usage::read`], except in tests.
     pub usage: fn() -> Usage,
@@ -427,7 +427,7 @@ impl<'a> Bench<'a> {
     /// The same for documentation: names stand in place of paths on this machine.
     pub(crate) fn command_shown(&self) -> String {
         let traces = self.options.traces.as_ref().map(|_| Path::new("traces"));
-        self.command_with(Path::new("sidelong"), Path::new("results"), traces)
+        self.command_with(Path::new("sidelong-lab"), Path::new("results"), traces)
     }
 
     fn command_with(&self, program: &Path, out: &Path, traces: Option<&Path>) -> String {
@@ -435,7 +435,7 @@ impl<'a> Bench<'a> {
         let repeat = self.options.repeat.map_or_else(String::new, |count| format!(" --repeat {count}"));
         let traces = traces.map_or_else(String::new, |traces| format!(" --traces {}", quoted(traces)));
         let (program, out) = (quoted(program), quoted(out));
-        format!("{program} lab run {} --out {out}{quick}{repeat}{traces}", self.experiment.id)
+        format!("{program} run {} --out {out}{quick}{repeat}{traces}", self.experiment.id)
     }
 
     /// Time since the experiment began.

@@ -2,8 +2,8 @@
 //!
 //! An experiment declares what varies, what is measured, its targets, its figure and its report: a `design::Design`, with a template in
 //! Markdown beside it. Most experiments write a cluster file and start
-//! `sidelong up` with it as a child process, so that a person can repeat any single run from that file. Others start `sidelong perf` or
-//! `sidelong sim`, or single parts, and put the load on them. Results land in `OUT/ID/`:
+//! `sidelong up` with it as a child process, so that a person can repeat any single run from that file. Others start `sidelong-lab perf` or
+//! `sidelong-lab sim`, or single parts, and put the load on them. Results land in `OUT/ID/`:
 //!
 //! | file | content |
 //! |---|---|

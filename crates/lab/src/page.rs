@@ -22,7 +22,7 @@ pub fn check(page: &Path) -> Result<Vec<String>> {
     let mut ids = Vec::new();
     fill(page, &text, |id, body| {
         if Record::read(&record(page, id))?.markdown() != body {
-            let found = "differs from its record; `sidelong lab page PAGE --from DIR` writes both".to_owned();
+            let found = "differs from its record; `sidelong-lab page PAGE --from DIR` writes both".to_owned();
             return Err(Error::Page { page: page.to_owned(), block: id.to_owned(), found });
         }
         ids.push(id.to_owned());
@@ -146,7 +146,7 @@ mod tests {
             rows: vec![vec!["rdma-sync".to_owned(), cell.to_owned()]],
         };
         Record {
-            command: "sidelong lab run M3 --out results --quick".to_owned(),
+            command: "sidelong-lab run M3 --out results --quick".to_owned(),
             date: "2026-11-23".to_owned(),
             verdict,
             machine: Machine {
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(
             text,
             "# Results\nBy hand.\n<!-- lab M3 -->\n\
-             `sidelong lab run M3 --out results --quick`, 2026-11-23, on one machine with 2 cores of Fast 9000, 1024 MiB of \
+             `sidelong-lab run M3 --out results --quick`, 2026-11-23, on one machine with 2 cores of Fast 9000, 1024 MiB of \
              memory, Linux 6.18. Other work took at most 3 % of its CPU time.\n\n\
              **Targets**\n\n| scheme | us |\n|---|---|\n| rdma-sync | 1.2 |\n\n\
              **Measured**\n\n| scheme | us |\n|---|---|\n| rdma-sync | 12 |\n\n\

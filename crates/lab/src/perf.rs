@@ -1,4 +1,4 @@
-//! Runs `sidelong perf ... --json` as a child process, and the fabrics that this machine has for it.
+//! Runs `sidelong-lab perf ... --json` as a child process, and the fabrics that this machine has for it.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! C1-C4: the cooperative cache of Gu and Wang 2004, simulated by `sidelong sim run`.
+//! C1-C4: the cooperative cache of Gu and Wang 2004, simulated by `sidelong-lab sim run`.
 //!
 //! Values that the paper does not print (memory of a node, the site, the cost of a request) are fixed here before anything
 //! runs, and not changed afterwards. If a published shape does not come out, further runs vary those unknowns, and the
@@ -208,7 +208,7 @@ impl Sweep {
         format!("{}/{protocol}", self.trace.as_deref().unwrap_or(nodes))
     }
 
-    /// Runs `sidelong sim run`, which may take `time_max`. Returns the rows, by column, each with its case.
+    /// Runs `sidelong-lab sim run`, which may take `time_max`. Returns the rows, by column, each with its case.
     fn simulate(
         &self,
         bench: &mut Bench<'_>,

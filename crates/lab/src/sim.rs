@@ -1,4 +1,4 @@
-//! One sweep: `sidelong sim run FILE.toml --out DIR --set ...`, or `sidelong sim live`, as a child process.
+//! One sweep: `sidelong-lab sim run FILE.toml --out DIR --set ...`, or `sidelong-lab sim live`, as a child process.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::error::{Result, file};
 
 /// Describes the files of a sweep, for a report.
-pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong sim run DIRECTORY/config.toml --out OUT` \
+pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong-lab sim run DIRECTORY/config.toml --out OUT` \
                                  repeats it, and its rows have every figure.";
 
 /// Runs the configuration `config` with `sets`, the next announced run, for `limit` at most. Returns the path of its rows.

@@ -1,4 +1,4 @@
-//! The command line of `sidelong perf`, and its checks.
+//! The command line of `sidelong-lab perf`, and its checks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ const INBOX_BYTES_MAX: usize = 128 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
-  sidelong perf                                  read 64 bytes between two processes of this machine
-  sidelong perf read --peers 8                   read eight regions in one batch
-  sidelong perf write --sizes all --fabric tcp   write 1 B to 1 MB
-  sidelong perf write --ping-pong                write until the target sees it: half a round trip
-  sidelong perf read --size 64K --bandwidth      keep windows of 16 reads in flight
-  sidelong perf read --fabric tcp --background 64
+  sidelong-lab perf                                  read 64 bytes between two processes of this machine
+  sidelong-lab perf read --peers 8                   read eight regions in one batch
+  sidelong-lab perf write --sizes all --fabric tcp   write 1 B to 1 MB
+  sidelong-lab perf write --ping-pong                write until the target sees it: half a round trip
+  sidelong-lab perf read --size 64K --bandwidth      keep windows of 16 reads in flight
+  sidelong-lab perf read --fabric tcp --background 64
                                                  read while 64 threads keep the target's CPU busy
-  sidelong perf load --scheme socket-sync        sample a node's load by one of the schemes
-  sidelong perf serve --secret-file FILE         serve on one machine; on the other:
-  sidelong perf read --to HOST --fabric tcp --secret-file FILE";
+  sidelong-lab perf load --scheme socket-sync        sample a node's load by one of the schemes
+  sidelong-lab perf serve --secret-file FILE         serve on one machine; on the other:
+  sidelong-lab perf read --to HOST --fabric tcp --secret-file FILE";
 
-/// The arguments of `sidelong perf`.
+/// The arguments of `sidelong-lab perf`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct PerfArgs {
@@ -145,7 +145,7 @@ pub(crate) struct MeasureArgs {
     /// Measure exactly N batches and no CPU time (for `valgrind --tool=callgrind`).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) iterations: Option<u64>,
-    /// Machine where `sidelong perf serve` runs, with an optional port [default: this machine].
+    /// Machine where `sidelong-lab perf serve` runs, with an optional port [default: this machine].
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
     #[command(flatten)]

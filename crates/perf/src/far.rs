@@ -49,7 +49,7 @@ impl Far {
         };
         let mut session = Session::open(address, &secret, REACH_MAX).map_err(|error| {
             let Failure(line) = error.into();
-            Failure(format!("{line}; check that `sidelong perf serve` runs there with the same secret"))
+            Failure(format!("{line}; check that `sidelong-lab perf serve` runs there with the same secret"))
         })?;
         let measurement = Measurement {
             version: VERSION,

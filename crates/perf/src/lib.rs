@@ -1,4 +1,4 @@
-//! `sidelong perf`: measures operations between two processes, on one machine or on two, as perftest does.
+//! `sidelong-lab perf`: measures operations between two processes, on one machine or on two, as perftest does.
 //!
 //! | part | what it is |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What `sidelong perf` measures.
+//! What `sidelong-lab perf` measures.
 
 use std::fmt;
 

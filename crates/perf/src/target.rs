@@ -74,7 +74,7 @@ fn announce(args: &ServeArgs, address: SocketAddr, cpu: Option<usize>) -> Result
         return Ok(say(format!("{address}\n"))?);
     }
     let placement = cpu.map_or_else(|| "on any CPU".to_owned(), |cpu| format!("on CPU {cpu}"));
-    Ok(say(format!("sidelong perf serves at {address}, {placement}; press Ctrl-C to stop\n"))?)
+    Ok(say(format!("sidelong-lab perf serves at {address}, {placement}; press Ctrl-C to stop\n"))?)
 }
 
 /// The target's process: where it runs, and where it offers its regions.

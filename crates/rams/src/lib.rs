@@ -1,5 +1,5 @@
 //! RAMS, the cooperative cache of Gu and Wang 2004, with its published protocols and ours: research code, which `sim` simulates and
-//! `sidelong sim live` runs on real memory. The cache that operators run is `cache`.
+//! `sidelong-lab sim live` runs on real memory. The cache that operators run is `cache`.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! `sidelong load`: persons who walk a site that runs somewhere, whatever serves it.
+//! `sidelong-lab load`: persons who walk a site that runs somewhere, whatever serves it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -77,10 +77,10 @@ Ctrl-C and SIGTERM stop it: requests in flight are awaited, and the summary is p
 Exit codes: 0; 2 if no request succeeded.
 
 Examples:
-  sidelong load --walk auction http://127.0.0.1:8000
-  sidelong load --walk auction --sessions 500 --think 0.1 --for 1m http://127.0.0.1:8081 http://127.0.0.1:8082
-  sidelong load --walk auction --rate 20 --mix browsing --json --for 30s http://auction.example
-  sidelong load --walk auction --rate 40 --leave-at 1 --addresses 1000 --for 1m http://127.0.0.1:8081";
+  sidelong-lab load --walk auction http://127.0.0.1:8000
+  sidelong-lab load --walk auction --sessions 500 --think 0.1 --for 1m http://127.0.0.1:8081 http://127.0.0.1:8082
+  sidelong-lab load --walk auction --rate 20 --mix browsing --json --for 30s http://auction.example
+  sidelong-lab load --walk auction --rate 40 --leave-at 1 --addresses 1000 --for 1m http://127.0.0.1:8081";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Site {

@@ -212,7 +212,7 @@ impl Config {
             return Ok(());
         }
         let field = find(key)
-            .ok_or_else(|| refuse(&place, format!("{key} is not known; see `sidelong sim explain`")))?;
+            .ok_or_else(|| refuse(&place, format!("{key} is not known; see `sidelong-lab sim explain`")))?;
         self.put(field, values.split(',').map(|value| value.trim().to_owned()).collect(), &place)?;
         self.origins[field] = Origin::Set;
         Ok(())

@@ -40,7 +40,7 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] sidelong_trace::Error),
     /// A trace's format is not recognised, and a configuration has no field for it.
-    #[error("{0}; alternatively convert it with `sidelong trace convert` to a format that is recognised")]
+    #[error("{0}; alternatively convert it with `sidelong-lab trace convert` to a format that is recognised")]
     Unrecognised(sidelong_trace::Error),
     /// Requests are to arrive at the trace's times, and it has none.
     #[error("workload.arrivals is \"trace\", but the workload has no times; use closed or poisson")]
@@ -52,7 +52,7 @@ pub enum Error {
     #[error("the simulated cluster's reconfiguration: {0}")]
     Settings(#[from] sidelong_policy::SettingsError),
     /// A directory to compare holds no result of a simulation.
-    #[error("{} is not a result of `sidelong sim run`: {reason}", path.display())]
+    #[error("{} is not a result of `sidelong-lab sim run`: {reason}", path.display())]
     Result {
         /// The file.
         path: PathBuf,

@@ -1,6 +1,6 @@
 //! Every field of a configuration, each declared once: its meaning, type, bounds, default, and the source of the default.
 //!
-//! Reading a file, `--set`, `sidelong sim explain`, the page in `docs/sim.md` and the values of a [`Scenario`] follow
+//! Reading a file, `--set`, `sidelong-lab sim explain`, the page in `docs/sim.md` and the values of a [`Scenario`] follow
 //! this table. A source is *measured*, *published*, or an *estimate*, which is to be swept.
 //!
 //! It is a macro, not a serde struct: a field of a configuration is a list of values to sweep, a field of a scenario is one
@@ -172,7 +172,7 @@ fields! {
     workload: Workload {
         /// source of requests: drawn by Zipf's law, a log, or the built-in WorldCup98 sample
         kind: Source = "zipf", OURS;
-        /// the log, in a format that `sidelong trace info` reads
+        /// the log, in a format that `sidelong-lab trace info` reads
         trace: PathBuf = "", OURS;
         /// requests of a run; a log that is shorter begins again
         requests: usize [1, REQUESTS_MAX] = 1_000_000, OURS;

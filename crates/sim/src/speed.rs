@@ -1,4 +1,4 @@
-//! Benchmarks of the simulator, for `sidelong lab run sim-speed` and `cargo bench`.
+//! Benchmarks of the simulator, for `sidelong-lab run sim-speed` and `cargo bench`.
 //!
 //! Nothing here reads a clock: a [`Case`] is prepared, and its caller runs and measures it.
 

@@ -1,4 +1,4 @@
-//! Writes traces, for `sidelong trace convert` and `synth`.
+//! Writes traces, for `sidelong-lab trace convert` and `synth`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -22,7 +22,7 @@ const DEVICE: &str = "ibv_devinfo -d rxe0; ib_read_lat -d rxe0 >/dev/null & unti
 /// One guest: its device, tests by `cargo test ...`, and what operations cost beside perftest. That it can be told, not
 /// what it is.
 pub(super) fn one(run: &mut Run, commands: Vec<Command>) -> Result<(), Failure> {
-    let program = steps::built(run, "release/sidelong")?;
+    let program = steps::built(run, "release/sidelong-lab")?;
     let mut script = format!("{DEVICE}\n");
     let mut built = Vec::new();
     for mut command in commands {
@@ -33,7 +33,7 @@ pub(super) fn one(run: &mut Run, commands: Vec<Command>) -> Result<(), Failure> 
         script.extend(binaries.iter().map(|binary| run_binary(binary, &harness)));
         built.push((command, binaries));
     }
-    let perftest = format!("{} lab run perftest --quick --out /tmp", quoted(program.as_os_str()));
+    let perftest = format!("{} run perftest --quick --out /tmp", quoted(program.as_os_str()));
     script += &format!("{perftest}; cat /tmp/perftest/rows.csv\n");
 
     let write = || {
@@ -48,10 +48,10 @@ pub(super) fn one(run: &mut Run, commands: Vec<Command>) -> Result<(), Failure> 
     smoke::beside_perftest(&printed).map_err(Failure::Unmet)
 }
 
-/// Two guests: perftest, `sidelong perf`, an edge on one machine that moves a node on the other, and a cache on one that
+/// Two guests: perftest, `sidelong-lab perf`, an edge on one machine that moves a node on the other, and a cache on one that
 /// reads the other's memory. The scripts are in `two`.
 pub(super) fn two(run: &mut Run) -> Result<(), Failure> {
-    let program = steps::built(run, "release/sidelong")?;
+    let program = steps::built(run, "release/sidelong-lab")?;
     let two = run.root.join("xtask/src/ci/two");
     let script = |name: &str| {
         let [script, program] = [two.join(name), program.clone()].map(|path| quoted(path.as_os_str()));

@@ -149,9 +149,9 @@ fn doc(run: &mut Run) -> Result<(), Failure> {
     run.must(doc)
 }
 
-/// What `cargo run --release` would build.
+/// What `cargo run --release` would build, and the program of the lab.
 fn release(run: &mut Run) -> Result<(), Failure> {
-    run.must(run.cargo(&["build", "--release", "--locked", "--bin", "sidelong"]))
+    run.must(run.cargo(&["build", "--release", "--locked", "--bin", "sidelong", "--bin", "sidelong-lab"]))
 }
 
 /// The tests of a package that take too long without optimization, and are ignored elsewhere.
@@ -242,7 +242,7 @@ fn fuzz_all(run: &mut Run, until: &[&str]) -> Result<(), Failure> {
 }
 
 fn up(run: &mut Run) -> Result<(), Failure> {
-    let mut up = sidelong(run)?;
+    let mut up = program(run, "sidelong")?;
     up.args(["up", "--for", "10s", "--json"]);
     let printed = run.must_print(up, UP_LIMIT, &[])?;
     print!("{printed}");
@@ -252,8 +252,8 @@ fn up(run: &mut Run) -> Result<(), Failure> {
 fn lab(run: &mut Run) -> Result<(), Failure> {
     let cannot_read = |path: PathBuf| |source| Error::Read { path, source };
     let out = tempfile::tempdir().map_err(cannot_read(std::env::temp_dir()))?;
-    let mut lab = sidelong(run)?;
-    lab.args(["lab", "run", "R10", "--quick", "--out"]).arg(out.path());
+    let mut lab = program(run, "sidelong-lab")?;
+    lab.args(["run", "R10", "--quick", "--out"]).arg(out.path());
     // A missed target and a busy machine are not what this step is about.
     print!("{}", run.must_print(lab, LAB_LIMIT, &[3, 4])?);
     let rows = out.path().join("R10/rows.csv");
@@ -277,9 +277,9 @@ fn guest(run: &mut Run) -> Result<(), Failure> {
     guests::one(run, tests)
 }
 
-/// The program, as the step `release` has built it.
-fn sidelong(run: &Run) -> Result<Command, Failure> {
-    let mut command = Command::new(built(run, "release/sidelong")?);
+/// A program, as the step `release` has built it.
+fn program(run: &Run, name: &str) -> Result<Command, Failure> {
+    let mut command = Command::new(built(run, &format!("release/{name}"))?);
     command.current_dir(&run.root);
     Ok(command)
 }

@@ -26,7 +26,7 @@ Examples:
   cargo xtask vm ibv_devinfo
   cargo xtask vm -- sh -c 'ib_read_lat -d rxe0 & sleep 1; ib_read_lat -d rxe0 127.0.0.1'
   cargo xtask vm --two --node 'ib_read_lat -d rxe0' --edge 'until ib_read_lat -d rxe0 node; do sleep 1; done'
-  cargo xtask vm --out results target/release/sidelong lab run R10 --out results
+  cargo xtask vm --out results target/release/sidelong-lab run R10 --out results
 
 The guest sees this machine's files, so whatever is built or installed here runs there. What it
 writes is gone with it, except below --out. The device is rxe0, its GID index 1. Standard input

@@ -1,6 +1,6 @@
 //! The experiments of Vaidyanathan et al. 2006, which compare the schemes of load collection.
 //!
-//! M3 to M6 run `sidelong perf load`, MT1, M7 and M8 the auction of `sidelong up`, M9 `sidelong up` with nodes that burn CPU time. The
+//! M3 to M6 run `sidelong-lab perf load`, MT1, M7 and M8 the auction of `sidelong up`, M9 `sidelong up` with nodes that burn CPU time. The
 //! report names a scheme that this machine refuses, with the reason; its checks are not measured.
 
 mod accuracy;

@@ -1,4 +1,4 @@
-//! L1: C1-C4 live, by `sidelong sim live`, beside what was published and what is simulated.
+//! L1: C1-C4 live, by `sidelong-lab sim live`, beside what was published and what is simulated.
 //!
 //! Live are the decisions, the memory and the messages, between processes of one machine, which has fewer CPUs than processes. The
 //! simulator has hardware of its own: the paper's, and today's, whose disk the live nodes wait for. So what depends on decisions is
@@ -108,7 +108,7 @@ const fn chart(
     Chart::bars(title, "to_baseline", "by", "protocol").of(cases).unit(1.0, of).target(published, "published")
 }
 
-/// A line of `sidelong sim live --json`: a run with today's hardware simulated, and live.
+/// A line of `sidelong-lab sim live --json`: a run with today's hardware simulated, and live.
 #[derive(Deserialize)]
 struct Pair {
     protocol: String,

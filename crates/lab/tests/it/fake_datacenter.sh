@@ -1,4 +1,4 @@
-# Stands in for `sidelong sim run` with the model `reconfig` in the lab's tests: each burst costs what fake_up.sh says, or
+# Stands in for `sidelong-lab sim run` with the model `reconfig` in the lab's tests: each burst costs what fake_up.sh says, or
 # each size a step of so many ms, and the papers' protocol keeps a lock.
 set -eu
 [ "$1 $2" = "sim run" ] || { echo "fake: $*" >&2; exit 2; }

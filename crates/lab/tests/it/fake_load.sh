@@ -1,4 +1,4 @@
-# Stands in for `sidelong perf load` in the lab's tests: sockets take 40 us and 100 us more for each busy thread, one-sided
+# Stands in for `sidelong-lab perf load` in the lab's tests: sockets take 40 us and 100 us more for each busy thread, one-sided
 # looks 0.2 us; a step is seen after 20 us by the kernel's record and after 50 ms by all others. e-rdma-sync is refused. And
 # for `sidelong up` with two sites: rdma-sync serves more the oftener it looks, sockets less. With --demo persons walk, who wait
 # long for sockets where nodes have other work, or are asked often.

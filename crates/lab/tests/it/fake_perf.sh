@@ -1,4 +1,4 @@
-# Stands in for `sidelong perf` in the lab's tests: shm takes 0.02 us whatever the target does, TCP 10 us and 1 us more for
+# Stands in for `sidelong-lab perf` in the lab's tests: shm takes 0.02 us whatever the target does, TCP 10 us and 1 us more for
 # each busy thread; both move 1 and 0.1 bytes a ns.
 set -eu
 [ "$1" = perf ] || { echo "fake: $*" >&2; exit 2; }

@@ -1,4 +1,4 @@
-# Stands in for `sidelong sim run` and `sim live` in the lab's tests: RPC takes 3 ms, whatever else 1 ms; of lazy's reads a fifth fails, of
+# Stands in for `sidelong-lab sim run` and `sim live` in the lab's tests: RPC takes 3 ms, whatever else 1 ms; of lazy's reads a fifth fails, of
 # the others' a twentieth, of ledger's a hundredth.
 set -eu
 what=$2

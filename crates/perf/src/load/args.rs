@@ -1,4 +1,4 @@
-//! The command line of `sidelong perf load`.
+//! The command line of `sidelong-lab perf load`.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use sidelong_app::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
-  sidelong perf load                                        time a sample of one node's load, by the best scheme here
-  sidelong perf load --scheme socket-sync --background 64   the same while 64 threads keep the node's CPU busy
-  sidelong perf load step --scheme rdma-async --period 50   time from a load step until a sample shows it
-  sidelong perf load slowdown --scheme socket-async --granularity 1
+  sidelong-lab perf load                                        time a sample of one node's load, by the best scheme here
+  sidelong-lab perf load --scheme socket-sync --background 64   the same while 64 threads keep the node's CPU busy
+  sidelong-lab perf load step --scheme rdma-async --period 50   time from a load step until a sample shows it
+  sidelong-lab perf load slowdown --scheme socket-async --granularity 1
                                                             slowdown of an application on a node that is sampled
-  sidelong perf load accuracy --background 16               compare the record with the kernel's own counts";
+  sidelong-lab perf load accuracy --background 16               compare the record with the kernel's own counts";
 
 /// Default duration of a measurement, and with --quick.
 const TIME: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! `sidelong perf load`: the cost and accuracy of a node's load, by scheme (Vaidyanathan et al. 2006, 5.1).
+//! `sidelong-lab perf load`: the cost and accuracy of a node's load, by scheme (Vaidyanathan et al. 2006, 5.1).
 //!
 //! The node is `sidelong node`, a process pinned to one CPU with all that keeps it busy; this side, pinned to another, samples
 //! it with the code of an edge. Only the cluster file is made for the measurement.

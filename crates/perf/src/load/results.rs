@@ -1,4 +1,4 @@
-//! The output of `sidelong perf load`.
+//! The output of `sidelong-lab perf load`.
 
 use serde::{Deserialize, Serialize};
 use sidelong_figure::statistics::{mean, median, quantile};

@@ -1,4 +1,4 @@
-//! `sidelong sim`: clusters that serve out of each other's memory, simulated.
+//! `sidelong-lab sim`: clusters that serve out of each other's memory, simulated.
 
 mod live;
 

@@ -1,4 +1,4 @@
-//! `sidelong trace`: what a trace contains, conversion to another format, and synthetic traces.
+//! `sidelong-lab trace`: what a trace contains, conversion to another format, and synthetic traces.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -98,22 +98,22 @@ enum TraceCommand {
 
 const INFO_EXAMPLES: &str = "\
 Examples:
-  sidelong trace info access.log.gz
-  sidelong trace info wc_day50_1.gz cluster52.sort.zst --json
-  sidelong trace info requests.csv --columns time=1,object=2,size=3
-  sidelong trace info requests.tsv --columns time=ts,object=url,unit=ms";
+  sidelong-lab trace info access.log.gz
+  sidelong-lab trace info wc_day50_1.gz cluster52.sort.zst --json
+  sidelong-lab trace info requests.csv --columns time=1,object=2,size=3
+  sidelong-lab trace info requests.tsv --columns time=ts,object=url,unit=ms";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
-  sidelong trace convert wc_day50_1.gz day50.slt
-  sidelong trace convert requests.csv.xz requests.slt --columns time=1,object=2,size=3,unit=ms
-  sidelong trace convert access.log for-libcachesim.oracleGeneral";
+  sidelong-lab trace convert wc_day50_1.gz day50.slt
+  sidelong-lab trace convert requests.csv.xz requests.slt --columns time=1,object=2,size=3,unit=ms
+  sidelong-lab trace convert access.log for-libcachesim.oracleGeneral";
 
 const SYNTH_EXAMPLES: &str = "\
 Examples:
-  sidelong trace synth calm.slt --requests 10000000 --objects 1000000 --alpha 0.8
-  sidelong trace synth bursty.slt --rate 5000 --bursts b-model:0.7 --sizes surge:100000000 --seed 2
-  sidelong trace synth equal.csv --sizes fixed:16384 --bursts on-off:10:50";
+  sidelong-lab trace synth calm.slt --requests 10000000 --objects 1000000 --alpha 0.8
+  sidelong-lab trace synth bursty.slt --rate 5000 --bursts b-model:0.7 --sizes surge:100000000 --seed 2
+  sidelong-lab trace synth equal.csv --sizes fixed:16384 --bursts on-off:10:50";
 
 /// Why a command ended early.
 enum Ended {

@@ -1,4 +1,4 @@
-//! `sidelong perf`: both sides on this machine, and one that serves. No test judges a figure by its duration.
+//! `sidelong-lab perf`: both sides on this machine, and one that serves. No test judges a figure by its duration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! `sidelong sim` as a user runs it.
+//! `sidelong-lab sim` as a user runs it.
 
 use std::path::Path;
 

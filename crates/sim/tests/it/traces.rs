@@ -54,7 +54,7 @@ fn a_trace_that_cannot_be_used_is_refused() {
     };
     assert!(refused(b"").contains("holds no request"));
     let error = refused(b"1,2,3\n4,5,6\n");
-    assert!(error.contains("in no format") && error.contains("`sidelong trace convert`"), "{error}");
+    assert!(error.contains("in no format") && error.contains("`sidelong-lab trace convert`"), "{error}");
     let mut broken = SAMPLE[..20 * 500].to_vec();
     (0..6).for_each(|at| broken[at * 400 + 16] = 0xff);
     assert!(refused(&broken).contains("more than 1 % of it is unusable: 6 of 500"));

@@ -1,4 +1,4 @@
-//! `sidelong sim live`: a simulated cooperative cache beside a live one, of processes of this machine that read each other's memory.
+//! `sidelong-lab sim live`: a simulated cooperative cache beside a live one, of processes of this machine that read each other's memory.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -59,25 +59,25 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong history", By(&["crates/sidelong/tests/it/history.rs"])),
     ("sidelong init", By(&["crates/sidelong/tests/it/servers.rs"])),
     ("sidelong init --help", RUN),
-    ("sidelong lab list", RUN),
-    ("sidelong lab page", By(&["crates/lab/tests/it/page.rs"])),
-    ("sidelong lab run", By(&["ci lab", "crates/lab/tests/it/experiments.rs"])),
-    ("sidelong load --help", RUN),
-    ("sidelong load --walk", By(&["crates/sidelong/tests/it/demo.rs"])),
+    ("sidelong-lab list", RUN),
+    ("sidelong-lab page", By(&["crates/lab/tests/it/page.rs"])),
+    ("sidelong-lab run", By(&["ci lab", "crates/lab/tests/it/experiments.rs"])),
+    ("sidelong-lab load --help", RUN),
+    ("sidelong-lab load --walk", By(&["crates/sidelong/tests/it/demo.rs"])),
     ("sidelong move", By(&["crates/sidelong/tests/it/by_hand.rs"])),
     ("sidelong node", By(&["crates/sidelong/tests/it/parts.rs"])),
-    ("sidelong perf", By(&["crates/sidelong/tests/it/perf.rs"])),
+    ("sidelong-lab perf", By(&["crates/sidelong/tests/it/perf.rs"])),
     ("sidelong resume", By(&["crates/sidelong/tests/it/by_hand.rs"])),
-    ("sidelong sim compare", Run { after: "sidelong sim run FILE.toml --out DIR" }),
-    ("sidelong sim explain", RUN),
-    ("sidelong sim live", By(&["crates/sidelong/tests/it/sim.rs"])),
-    ("sidelong sim run", Explained),
-    ("sidelong sim run FILE.toml --out DIR", RUN),
-    ("sidelong sim run FILE.toml --set nodes=16,64 --set protocol=lazy,ledger", RUN),
-    ("sidelong sim speed", By(&["crates/lab/tests/it/experiments.rs"])),
+    ("sidelong-lab sim compare", Run { after: "sidelong-lab sim run FILE.toml --out DIR" }),
+    ("sidelong-lab sim explain", RUN),
+    ("sidelong-lab sim live", By(&["crates/sidelong/tests/it/sim.rs"])),
+    ("sidelong-lab sim run", Explained),
+    ("sidelong-lab sim run FILE.toml --out DIR", RUN),
+    ("sidelong-lab sim run FILE.toml --set nodes=16,64 --set protocol=lazy,ledger", RUN),
+    ("sidelong-lab sim speed", By(&["crates/lab/tests/it/experiments.rs"])),
     ("sidelong status", By(&["crates/sidelong/tests/it/admission.rs"])),
     ("sidelong top", By(&["crates/sidelong/tests/it/top.rs"])),
-    ("sidelong trace", RUN),
+    ("sidelong-lab trace", RUN),
     ("sidelong up", By(&["ci up", "crates/sidelong/tests/it/up.rs"])),
     ("sidelong up --demo", By(&["crates/sidelong/tests/it/demo.rs"])),
     ("sidelong up --front", By(&["crates/sidelong/tests/it/fronts.rs", "crates/sidelong/tests/it/up.rs"])),
@@ -121,15 +121,15 @@ fn is_step(name: &str) -> bool {
 fn what_can_be_run_here_does_what_it_should() {
     for (command, place) in &shown() {
         match row(command) {
-            // A name alone, such as `sidelong trace info`, needs arguments.
-            Some((_, Run { .. })) if is_name(command) && command.starts_with("sidelong trace") => {}
+            // A name alone, such as `sidelong-lab trace info`, needs arguments.
+            Some((_, Run { .. })) if is_name(command) && command.starts_with("sidelong-lab trace") => {}
             Some((_, Run { after })) => shell(place, &format!("{after} && {command}")),
             Some((_, Explained)) => {
                 let sets = words(command)
                     .windows(2)
                     .filter(|pair| pair[0] == "--set")
                     .fold(String::new(), |sets, pair| sets + " --set " + &pair[1]);
-                shell(place, &format!("sidelong sim explain EMPTY.toml{sets}"));
+                shell(place, &format!("sidelong-lab sim explain EMPTY.toml{sets}"));
             }
             _ => {}
         }
