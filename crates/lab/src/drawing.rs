@@ -22,15 +22,8 @@ pub(crate) fn draw(title: &str, mut drawing: Drawing) -> Result<String> {
     let lines = || drawing.panels.iter().flat_map(|panel| &panel.lines);
     if let Some(line) = lines().find(|line| line.style.is_dashed()) {
         let meaning = drawing.dashed.expect("an experiment that draws dashed lines says what they are");
-        let style = if drawing
-            .panels
-            .iter()
-            .all(|p| p.lines.iter().all(|l| !l.style.is_dashed() || l.style == line.style))
-        {
-            line.style
-        } else {
-            Style::TARGET
-        };
+        let is_one = lines().all(|other| !other.style.is_dashed() || other.style == line.style);
+        let style = if is_one { line.style } else { Style::TARGET };
         legend.push((meaning.to_owned(), style));
     }
     Ok(figure::draw(title, &drawing.panels, &legend)?)

@@ -1,7 +1,7 @@
 //! CPU time that other work took while a run was under way.
 //!
-//! The CPU time of this process and its descendants is the study's own. User and system time of all others, and time that a
-//! hypervisor stole, is not. Time in interrupts is counted for neither: most of it comes from the study's own loopback
+//! The CPU time of this process and its descendants is the experiment's own. User and system time of all others, and time that a
+//! hypervisor stole, is not. Time in interrupts is counted for neither: most of it comes from the experiment's own loopback
 //! traffic.
 //!
 //! All time is summed by process. /proc/stat has a sum, too, but the kernel takes it at ticks. Processes that begin with one, as those of
@@ -11,7 +11,7 @@ use std::fs;
 
 use sidelong_os::ProcessStat;
 
-/// The share of the machine's CPU time that others may take during a run. Ratios are judged, and the closest that a study
+/// The share of the machine's CPU time that others may take during a run. Ratios are judged, and the closest that an experiment
 /// distinguishes (S1) are a tenth apart: a machine that lost more can turn met into missed.
 const OTHERS_MAX: f64 = 0.10;
 /// The share that a hypervisor may take: half of that, because it takes whole time slices, which latencies show at once.
@@ -61,7 +61,7 @@ impl Usage {
         if all > 0.0 { (1.0 - (self.idle - before.idle) / all).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Time in processes that are not the study's own.
+    /// Time in processes that are not the experiment's own.
     fn others(&self) -> f64 {
         self.processes - self.own
     }

@@ -29,9 +29,9 @@ const CONFIGURATION: Dimension = Dimension::new(
     "configuration",
     "configuration",
     &[
-        Word::new("over-provisioned", "over-provisioned", style_of(OverProvisioned).bare().beneath()),
-        Word::new("rigid", "rigid", style_of(Rigid).bare()),
-        Word::new("reconfigured", "reconfigured", style_of(Reconfigured).bare()),
+        Word::new("over-provisioned", "over-provisioned", style_of(OverProvisioned).beneath()),
+        Word::new("rigid", "rigid", style_of(Rigid)),
+        Word::new("reconfigured", "reconfigured", style_of(Reconfigured)),
     ],
 );
 
@@ -42,10 +42,12 @@ const DESIGN: Design = Design {
         Chart::lines("(a) bursts of 512", "nodes_busy", "second", "configuration")
             .of("*/512/*/*")
             .linear()
+            .bare()
             .first(),
         Chart::lines("(b) bursts of 8192", "nodes_busy", "second", "configuration")
             .of("*/8192/*/*")
             .linear()
+            .bare()
             .first(),
     ],
     template: concat!(include_str!("utilisation.md"), include_str!("balaji.md")),
