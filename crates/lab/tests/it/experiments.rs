@@ -119,7 +119,7 @@ fn r10_in_full() {
         "| 4 sites, bursts of 512: reconfigured / rigid | at least 1.6 | 1.26 | MISSED |",
         "| 2:2:2:2 | 1024 | 2.560 | 22187 |",
         "InfiniBand",
-        "lab run R10 --out ",
+        " run R10 --out ",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -340,7 +340,7 @@ fn move_latency_from_rest_and_busy() {
         "| load step to first request on a moved node, from rest: p50, ms | at most 10 | 6.20 | met |",
         "| busy: each burst follows at once | 240 | 40 | 6.20 | 9.90 | 12.00 | 40 |",
         "T = 2 ms, as seen every S = 1 ms",
-        "lab run move-latency --out ",
+        " run move-latency --out ",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -426,7 +426,7 @@ fn m3_by_busy_threads_and_steps() {
         "by socket-sync / by rdma-sync, p99 at 64 threads | at least 20 | 2500.00 | met |",
         "- e-rdma-sync: e-rdma-sync is not available: the fake has no kernel.",
         "16 steps were left out",
-        "lab run M3 --out ",
+        " run M3 --out ",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -629,7 +629,7 @@ fn r5_by_sizes() {
         "| most bytes a second, RDMA | 839.1 MB/s | no RDMA device |",
         "there is no RDMA device",
         "Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.",
-        "lab run R5 --out ",
+        " run R5 --out ",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }

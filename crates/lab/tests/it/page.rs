@@ -25,9 +25,10 @@ fn every_section_with_a_table_names_a_command() {
     let is_table = |line: &str| line.starts_with('|');
     let names_command = |line: &str| {
         let mut code = line.split('`').skip(1).step_by(2);
-        let begins =
-            |code: &str| ["sidelong ", "cargo ", "valgrind "].iter().any(|tool| code.starts_with(tool));
-        line.starts_with("    sidelong ") || code.any(begins)
+        let begins = |code: &str| {
+            ["sidelong ", "sidelong-lab ", "cargo ", "valgrind "].iter().any(|tool| code.starts_with(tool))
+        };
+        line.starts_with("    sidelong") || code.any(begins)
     };
     let mut without: Vec<&str> = sections
         .filter(|(_, body)| body.lines().any(is_table) && !body.lines().any(names_command))
