@@ -29,11 +29,15 @@ fn each_proxy_has_its_turn_in_each_case() {
     let read =
         |name: &str| std::fs::read_to_string(directory.path().join("edge-overhead").join(name)).unwrap();
     let rows = read("rows.csv");
-    let column = |line: &str, at: usize| line.split(',').nth(at).unwrap().to_owned();
-    let of = |proxy: &str| rows.lines().filter(|line| column(line, 2) == proxy).count();
+    let (names, lines) = rows.split_once('\n').unwrap();
+    let column = |line: &str, name: &str| {
+        let at = names.split(',').position(|known| known == name).unwrap();
+        line.split(',').nth(at).unwrap().to_owned()
+    };
+    let of = |proxy: &str| lines.lines().filter(|line| column(line, "proxy") == proxy).count();
     assert_eq!((of("edge"), of("nginx"), of("haproxy")), (14, 12, 12), "{rows}");
-    for line in rows.lines().skip(1) {
-        let (cpu_us, idle_kb) = (column(line, 6), column(line, 9));
+    for line in lines.lines() {
+        let (cpu_us, idle_kb) = (column(line, "cpu_us_per_request"), column(line, "idle_kb"));
         let figure: f64 = if cpu_us.is_empty() { &idle_kb } else { &cpu_us }.parse().unwrap();
         assert!(figure > 0.0, "{line}");
     }

@@ -92,7 +92,7 @@ fn row(command: &str) -> Option<&'static (&'static str, How)> {
 
 /// Whether all words are names of commands: the command is named there, not shown.
 fn is_name(command: &str) -> bool {
-    words(command).iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+    words(command).iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
 }
 
 #[test]
