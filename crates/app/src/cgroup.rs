@@ -97,7 +97,7 @@ fn cpu_tree() -> Result<(PathBuf, PathBuf), Failure> {
     })
 }
 
-/// The same for the process that has this name in /proc.
+/// The mount point of the cpu controller's tree, and the group in it of the process that has this name in /proc.
 fn tree_of(process: &str) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
     let (mounts, groups) = (read("/proc/self/mounts")?, read(&format!("/proc/{process}/cgroup"))?);
     Ok(find_tree(&mounts, &groups))

@@ -204,8 +204,8 @@ fn has_sockets(node: &config::Node) -> bool {
 struct Scopes {
     /// In a record that the kernel keeps; or why it cannot keep one.
     kept: Result<Scope, String>,
-    /// In one that a thread makes. The same, so that records agree whoever keeps them; without it that of this process,
-    /// and nobody's if that is not the server.
+    /// The scope of a record that a thread makes: the kernel's one, so that records agree whoever keeps them; without it that of
+    /// this process, and nobody's if that is not the server.
     sampled: Option<Scope>,
 }
 

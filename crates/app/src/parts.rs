@@ -177,7 +177,7 @@ impl Parts {
         Ok(Loads::Memory(records.with_foreign(self.cluster.nodes.iter().map(foreign))))
     }
 
-    /// The same for a thread that reads nothing else, with limits of its own.
+    /// The source of all nodes' load for a thread that reads nothing else, with limits of its own.
     pub fn source_within(&self, limits: load::Limits) -> Result<Box<dyn Source + Send>, Failure> {
         let scheme = self.scheme()?.scheme;
         if !scheme.is_one_sided() {

@@ -102,7 +102,7 @@ pub struct Usage {
     pub stored: u64,
     /// Items evicted to make room.
     pub evicted: u64,
-    /// Those of them that nobody had fetched.
+    /// Items evicted to make room that nobody had fetched.
     pub evicted_unfetched: u64,
     /// Items found expired, and those of them that nobody had fetched.
     pub expired: u64,
@@ -226,7 +226,7 @@ impl Cache {
         self.get_and_touch(key, None, now)
     }
 
-    /// The same. Afterwards it expires at `expires`, if that is given.
+    /// The item of `key`, as by [`Cache::get`]. Afterwards it expires at `expires`, if that is given.
     pub fn get_and_touch(&mut self, key: &[u8], expires: Option<Seconds>, now: Seconds) -> Option<Item<'_>> {
         let found = self.find(key, now)?;
         self.places.touch(found.place);

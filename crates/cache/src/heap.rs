@@ -339,7 +339,7 @@ impl Heap {
         cheapest.1..cheapest.1 + count
     }
 
-    /// The same, if they are for other sizes and at most half in use.
+    /// The pages to clear for an item of `len` bytes, if they are for other sizes and at most half in use.
     pub(crate) fn half_free(&self, len: usize) -> Option<Range<usize>> {
         let is_old = |page: &Page| self.class_of(len).is_none_or(|class| self.is_old(page, class));
         let is_half_free = |page: &Page| is_old(page) && self.in_use(page) <= self.page_bytes / 2;

@@ -47,7 +47,7 @@ impl Link {
         Link { id, map, hasher: hasher(seed), clock, is_doubted: false }
     }
 
-    /// The same; `None` if the home has only begun, or cannot be read.
+    /// A reader over the link `id`; `None` if the home has only begun, or cannot be read.
     pub(crate) fn open(
         id: LinkId,
         map: CacheMap,

@@ -25,12 +25,12 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::
     parse(&text).map_err(D::Error::custom)
 }
 
-/// The same for one that may be left out.
+/// `#[serde(deserialize_with)]` for an address that may be left out.
 pub(crate) fn read_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     read(from).map(Some)
 }
 
-/// The same for a server: `builtin` is none, and a host without port gets port 0.
+/// `#[serde(deserialize_with)]` for a server: `builtin` is none, and a host without port gets port 0.
 pub(crate) fn read_server<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ServerAddress>, D::Error> {
     let text = String::deserialize(from)?;
     if text == "builtin" {

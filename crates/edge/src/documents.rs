@@ -69,7 +69,7 @@ pub struct DocumentStatus {
     pub memory_bytes: u64,
     /// Reads of nodes' memory that told whether a document is there.
     pub answered_reads: u64,
-    /// Those that failed: the memory could not be read, or changed at each try.
+    /// Reads of nodes' memory that failed: it could not be read, or changed at each try.
     pub failed_reads: u64,
 }
 

@@ -147,7 +147,7 @@ impl Gate {
         }
     }
 
-    /// The same with what each site rejects last.
+    /// A gate as of [`Gate::new`], with what each site rejects last.
     #[must_use]
     pub fn with_last(mut self, last: impl IntoIterator<Item = RejectedLast>) -> Self {
         for (slot, last) in self.sites.iter_mut().zip(last) {

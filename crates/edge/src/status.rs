@@ -91,7 +91,7 @@ pub struct NodeStatus {
     /// Connections to its server, if its record counts them.
     #[serde(default)]
     pub connections: Option<u32>,
-    /// Those of them, or requests, that wait for a worker.
+    /// Connections or requests that wait for a worker.
     #[serde(default)]
     pub queued: Option<u32>,
     /// Connections to its foreign server of others than the edges.

@@ -48,11 +48,11 @@ struct NodeSlot {
     health: AtomicU64,
     /// This edge's own requests there.
     in_flight: AtomicU32,
-    /// Those of them that are fully sent, and whose answer has not begun.
+    /// This edge's requests there that are fully sent, and whose answer has not begun.
     unanswered: AtomicU32,
     /// Successful answers that have begun.
     answers: AtomicU64,
-    /// The same of the other edges; their answers since this edge first heard them.
+    /// Requests of the other edges whose answer has not begun; their answers since this edge first heard them.
     others_unanswered: AtomicU32,
     others_answers: AtomicU64,
     /// Set when the node joins a site, cleared by the first request to it.
@@ -530,7 +530,7 @@ impl View {
 pub struct WorkersAt {
     /// Requests that have not ended.
     pub in_flight: u32,
-    /// Those of them whose answer has not begun.
+    /// Requests whose answer has not begun.
     pub unanswered: u32,
     /// Successful answers that have begun.
     pub answers: u64,

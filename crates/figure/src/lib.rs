@@ -112,12 +112,12 @@ impl Style {
         }
     }
 
-    /// The same, dashed: the best value that it could reach.
+    /// This style, dashed: the best value that a series could reach.
     pub const fn ideal(self) -> Style {
         Style { marker: Marker::None, dashed: true, width: 2, ..self }
     }
 
-    /// The same as bars, for categories: the bars of a panel's lines at one x stand side by side, in the order of the lines.
+    /// This style as bars, for categories: the bars of a panel's lines at one x stand side by side, in the order of the lines.
     pub const fn bars(self) -> Style {
         Style { bars: true, ..self }
     }
@@ -127,12 +127,12 @@ impl Style {
         self.dashed
     }
 
-    /// The same without markers, for points that are close together.
+    /// This style without markers, for points that are close together.
     pub const fn bare(self) -> Style {
         Style { marker: Marker::None, ..self }
     }
 
-    /// The same, broad and pale: a line that stays visible below others.
+    /// This style, broad and pale: a line that stays visible below others.
     pub const fn beneath(self) -> Style {
         Style { colour: self.pale(), width: 7, ..self }
     }

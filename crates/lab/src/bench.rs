@@ -302,7 +302,7 @@ impl<'a> Bench<'a> {
         self.up_with(self.files(name), about, cluster, time, |_| Ok(()))
     }
 
-    /// The same with options of `up`, and reads the outcome of each request.
+    /// Runs `up` with options, as [`Bench::up`], and reads the outcome of each request.
     pub(crate) fn up_by_request(
         &self,
         with: &[&str],
@@ -317,7 +317,7 @@ impl<'a> Bench<'a> {
         Ok((summary, up::read_requests(&path)?))
     }
 
-    /// The same with options for what takes the place of the built-in origin and of the edges.
+    /// Runs `up`, as [`Bench::up`], with options for what takes the place of the built-in origin and of the edges.
     pub(crate) fn up_on(
         &self,
         with: &[&str],
@@ -329,7 +329,8 @@ impl<'a> Bench<'a> {
         self.up_beside(with, name, about, cluster, time, |_| Ok(()))
     }
 
-    /// The same beside what `beside` starts when it is given the process of `up`. It is kept until the end.
+    /// Runs `up`, as [`Bench::up_on`], beside what `beside` starts when it is given the process of `up`. It is kept until the
+    /// end.
     pub(crate) fn up_beside<T>(
         &self,
         with: &[&str],
@@ -424,7 +425,7 @@ impl<'a> Bench<'a> {
         self.command_with(program, out, traces.as_deref())
     }
 
-    /// The same for documentation: names stand in place of paths on this machine.
+    /// The command that repeats the experiment, for documentation: names stand in place of paths on this machine.
     pub(crate) fn command_shown(&self) -> String {
         let traces = self.options.traces.as_ref().map(|_| Path::new("traces"));
         self.command_with(Path::new("sidelong-lab"), Path::new("results"), traces)

@@ -41,7 +41,7 @@ pub(crate) struct Chart {
 enum Target {
     /// Its own, if it has one.
     Own(fn(&str) -> Option<f64>),
-    /// The same as all others.
+    /// The target of all cases.
     Common(f64),
 }
 
@@ -59,7 +59,7 @@ impl Target {
 enum Scale {
     /// In the order of the cases, at equal distances, as bars.
     Words,
-    /// The same as lines.
+    /// In the order of the cases, at equal distances, as lines.
     Steps,
     Linear,
     /// As far as the values reach.

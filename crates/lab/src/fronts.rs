@@ -36,8 +36,8 @@ const NEVER: [&str; 3] =
 /// Turns of each site in the bursts, and the time of other runs.
 const ROUNDS: [u64; 2] = [3, 1];
 const LENGTHS: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(3)];
-/// Those of other makes, and how much CPU time of a request each may have led, of what it has by itself: by choice, by weights, and by
-/// choice in Lua.
+/// Proxies of other makes, and how much CPU time of a request each may have led, of what it has by itself: by choice, by weights,
+/// and by choice in Lua.
 const OTHERS: [(&str, f64); 5] =
     [("nginx", 1.05), ("httpd", 1.05), ("haproxy", 1.01), ("haproxy-by-choice", 1.3), ("envoy", 1.05)];
 /// Bursts: requests/s of what is led to itself, and to Sidelong's own edge.

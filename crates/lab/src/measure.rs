@@ -23,9 +23,9 @@ pub(crate) struct Dimension {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     pub(crate) word: &'static str,
-    /// The same for people.
+    /// The word for people.
     pub(crate) label: &'static str,
-    /// The same where there is little room: under an axis.
+    /// The word where there is little room: under an axis.
     short: &'static str,
     /// How a line or bar is drawn that stands for it.
     pub(crate) style: Style,
@@ -57,7 +57,7 @@ impl Dimension {
         self.find(word).map_or(word, |word| word.label)
     }
 
-    /// The same where there is little room.
+    /// A word where there is little room. A word that is not declared stands for itself.
     pub(crate) fn short_of<'a>(&self, word: &'a str) -> &'a str {
         self.find(word).map_or(word, |word| word.short)
     }

@@ -62,7 +62,7 @@ const IDLE_KB: [(&str, f64); 2] = [("idle", 8.0), ("idle-tls", 24.0)];
 const REJECTED: [(&str, &str, f64); 2] =
     [("rejected-request", "kb", 0.25), ("rejected-connection", "new", 0.15)];
 
-/// Those of a turn, and of idle connections.
+/// The figures of a turn, and of idle connections.
 const FIGURES: &[Measure] = &[
     MEASURES[0],
     MEASURES[1],

@@ -136,7 +136,7 @@ impl Process {
         Ok(CpuTicks::duration(stat.cpu.own))
     }
 
-    /// The same including its living children.
+    /// CPU time of all its threads and of its living children so far, in steps of 10 ms.
     pub(crate) fn family_cpu_time(&self) -> Result<Duration> {
         // A child that has ended meanwhile counts nothing.
         let children = children(self.child.id()).into_iter().filter_map(ProcessStat::read);

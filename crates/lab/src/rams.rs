@@ -195,7 +195,7 @@ impl Sweep {
         self
     }
 
-    /// The same with other values of what the paper does not print.
+    /// This sweep with other values of what the paper does not print.
     fn with_unknowns(self) -> Sweep {
         let sweep =
             UNKNOWNS.iter().fold(self, |sweep, (name, _, values)| sweep.with(format!("{name}={values}")));

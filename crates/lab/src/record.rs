@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) machine: Machine,
     /// The largest share of the machine's CPU time that other processes and the hypervisor took during a run, in percent.
     pub(crate) others_percent: u32,
-    /// Those of `report.md`.
+    /// The tables of `report.md`.
     pub(crate) tables: Vec<Table>,
 }
 

@@ -39,7 +39,7 @@ impl Asked {
 pub(crate) struct Turn {
     /// Requests that have ended, in whatever way.
     pub(crate) requests: u64,
-    /// Those that were served, in a second.
+    /// Requests that were served, in a second.
     pub(crate) requests_per_s: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,

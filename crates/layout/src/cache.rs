@@ -39,7 +39,7 @@ impl CacheMap {
         CacheMap { caches, buckets, items_bytes: memory_bytes - buckets * LINE_BYTES, is_remote: false }
     }
 
-    /// The same, for a cache whose memory devices of other machines read.
+    /// A region for a cache whose memory devices of other machines read.
     pub const fn remote(self) -> Self {
         CacheMap { is_remote: true, ..self }
     }

@@ -83,7 +83,7 @@ impl WorkersMap {
         self.counts(slot, node)
     }
 
-    /// Those of them whose answer has not begun.
+    /// Requests whose answer has not begun.
     pub const fn unanswered(self, slot: usize, node: NodeId) -> usize {
         self.counts(slot, node) + 8
     }

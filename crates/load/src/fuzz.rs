@@ -59,7 +59,7 @@ pub fn record(scans: &[Written]) -> Vec<Reading> {
     scans.iter().enumerate().map(read).collect()
 }
 
-/// The same of a record that the kernel keeps. It may claim more CPUs than it has places.
+/// A record that the kernel keeps, and what a reader makes of it. It may claim more CPUs than it has places.
 pub fn kept(scans: &[Written]) -> Vec<Reading> {
     let servers = vec![ServerAddress::Tcp(([127, 0, 0, 1], 80).into())];
     let mut kept = Kept::of(Some(Foreign { servers, workers: Some(2) }));

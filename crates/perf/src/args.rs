@@ -90,7 +90,7 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The same as words of a command line.
+    /// These arguments as words of a command line.
     pub(crate) fn words(&self) -> Vec<String> {
         let DeviceArgs { device, port, gid_index } = self;
         let numbers = [("--port", port), ("--gid-index", gid_index)];

@@ -96,7 +96,7 @@ pub struct Validators<'a> {
 }
 
 impl<'a> Validators<'a> {
-    /// Those that a response states.
+    /// The validators that a response states.
     pub fn of(response: &[Field<'a>]) -> Self {
         Validators {
             etag: single(response, "etag"),

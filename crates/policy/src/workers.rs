@@ -217,7 +217,7 @@ struct Knee {
     seen_with: f64,
     /// The number that is used, which may be a trial.
     workers: Option<f64>,
-    /// Those worked on while requests took longer, if the short time was clearly that of fewer.
+    /// Requests worked on at a time while they took longer, if the short time was clearly that of fewer.
     worked_on: Option<f64>,
     /// As many as were in flight when requests last took no longer; 0 if they since did.
     enough: f64,

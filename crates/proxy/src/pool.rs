@@ -49,7 +49,7 @@ pub struct Server {
 
 /// A server's connections.
 enum Kept {
-    /// Those that are idle.
+    /// The idle ones.
     Http1(RefCell<Vec<(Wire, Instant)>>),
     /// All.
     Http2(Connections),

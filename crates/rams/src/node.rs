@@ -241,7 +241,7 @@ impl Node {
         self.receive_within(Duration::ZERO, events)
     }
 
-    /// The same, and waits for one for at most `timeout`.
+    /// Takes one message, and waits for it for at most `timeout`. Returns whether there was one.
     pub fn receive_within(&mut self, timeout: Duration, events: &mut Vec<Event>) -> bool {
         let part = if timeout.is_zero() { self.inbox.try_receive() } else { self.inbox.receive(timeout) };
         let Some(part) = part else { return false };

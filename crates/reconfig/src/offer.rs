@@ -116,8 +116,8 @@ pub fn offer_words(host: &Host, node: &str, site: Option<SiteId>, life: (u64, u6
     })
 }
 
-/// The same of a node that serves `site` only once it has run the commands for that. It is then on its way under a lock that is
-/// free, and a repair lands it.
+/// Offers the ownership word of a node that serves `site` only once it has run the commands for that. It is then on its way under
+/// a lock that is free, and a repair lands it.
 ///
 /// # Errors
 /// As [`offer_words`].

@@ -15,7 +15,7 @@ use support::httpd::{CLOSED, Httpd, OPEN, Verdicts};
 use support::{Client, Cluster, try_get};
 
 const ROUNDS: usize = 31;
-/// In one round: requests on one connection, and connections.
+/// Requests on one connection in a round, and connections.
 const REQUESTS: u32 = 20_000;
 const CONNECTIONS: u32 = 2_000;
 /// Time for a worker to finish what is counted.

@@ -47,7 +47,7 @@ Examples:
   sidelong cache c1 --config cluster.toml";
 
 impl CacheArgs {
-    /// Those of a part of a cluster, if it is one.
+    /// The arguments of a part of a cluster, if it is one.
     fn part(&self) -> Option<PartArgs> {
         Some(PartArgs {
             config: self.config.clone()?,

@@ -53,7 +53,7 @@ pub(crate) fn end_left_behind(run: &RunDirectory) -> Result<(), Failure> {
     end_within(LEFT_BEHIND_MAX, run)
 }
 
-/// The same with another wait before a part is killed.
+/// Ends what a killed `up` has left in this run directory, with a wait before a part is killed.
 fn end_within(wait: Duration, run: &RunDirectory) -> Result<(), Failure> {
     let file = open(run)?;
     let began = Instant::now();

@@ -48,7 +48,7 @@ pub struct Costs {
     pub pin_ns: u64,
     /// From one node's NIC through the switch to another's, one way.
     pub wire_ns: u64,
-    /// The same for RPC, whose NICs interrupt.
+    /// From one node's NIC through the switch to another's, one way, for RPC, whose NICs interrupt.
     pub rpc_wire_ns: u64,
     /// NIC for each operation, and links for each byte.
     pub nic_ns: u64,

@@ -40,7 +40,7 @@ use crate::workload::Requests;
 pub(crate) const CONFIG_TOML: &str = "config.toml";
 /// A line for each run that is done.
 pub(crate) const RUNS_CSV: &str = "runs.csv";
-/// The same when all are done, in order.
+/// A line for each run when all are done, in order.
 pub(crate) const ROWS_CSV: &str = "rows.csv";
 
 /// Options of a sweep.

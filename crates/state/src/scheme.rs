@@ -19,8 +19,8 @@ vocabulary! {
         /// The kernel keeps the record, at its own events; the edge reads it one-sidedly (Vaidyanathan et al. 2006,
         /// 3.2.2). Refused at start where eBPF does not work.
         RdmaSync = "rdma-sync",
-        /// The same, with pending interrupts and run queues by CPU in the index (Vaidyanathan et al. 2006, 5.2.1).
-        /// Refused likewise.
+        /// The kernel keeps the record, with pending interrupts and run queues by CPU in the index (Vaidyanathan et al. 2006,
+        /// 5.2.1). Refused at start where eBPF does not work.
         ERdmaSync = "e-rdma-sync",
     }
 }

@@ -186,8 +186,8 @@ struct Named {
 #[derive(Debug)]
 struct Shown {
     all: Vec<Arc<CertifiedKey>>,
-    /// Those for a name, by their place in `all`, in that order. A name for all hosts of a domain stands here without its
-    /// asterisk, and so begins with a dot.
+    /// The certificates for a name, by their place in `all`, in that order. A name for all hosts of a domain stands here without
+    /// its asterisk, and so begins with a dot.
     by_name: HashMap<String, Vec<usize>>,
 }
 

@@ -48,7 +48,7 @@ impl Names {
         id.into()
     }
 
-    /// The same in 32 bits: of a hash, 31 bits with the flag set.
+    /// The number of `name` in 32 bits: of a hash, 31 bits with the flag set.
     pub(crate) fn short_id(&mut self, name: &[u8]) -> u32 {
         let id = self.id(name);
         u32::try_from(id).unwrap_or((id >> 32) as u32)

@@ -31,7 +31,7 @@ pub struct Summary {
     /// `objects`, `footprint_bytes` and `one_hit_wonders` are estimates. The Zipf exponents are then rough, because it
     /// is chance whether the few most popular objects are in the sample.
     pub objects_sampled: f64,
-    /// The same for clients.
+    /// The part of the clients on which the figures of clients are based: 1 if all were counted.
     pub clients_sampled: f64,
     /// Bytes of all responses; unknown sizes count as 0.
     pub bytes: u64,

@@ -21,7 +21,7 @@ const FUZZ_S: (&str, &str) = ("SIDELONG_FUZZ_S", "3600");
 /// A quick experiment, all of its configurations.
 const LAB_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// Those of a run that names none.
+/// The steps of a run that names none.
 pub(super) const STEPS: &[Step] = &[
     Step { name: "fmt", proves: "the code is formatted", run: fmt },
     Step { name: "clippy", proves: "no lint of the workspace has anything to say", run: clippy },
@@ -59,7 +59,7 @@ pub(super) const STEPS: &[Step] = &[
     },
 ];
 
-/// Those that run only if they are named: they look for new faults, or take longer than a change should wait.
+/// Steps that run only if they are named: they look for new faults, or take longer than a change should wait.
 pub(super) const ON_DEMAND: &[Step] = &[
     Step {
         name: "model",

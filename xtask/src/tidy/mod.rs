@@ -7,6 +7,7 @@ mod committed;
 mod links;
 mod lints;
 mod manifest;
+mod openings;
 mod problem;
 mod readme;
 mod shape;
@@ -52,6 +53,11 @@ const CHECKS: &[Check] = &[
         name: "unsafe",
         holds: "memory-unsafe code lies where we said, and nowhere else",
         scope: Scope::Text(unsafety::look),
+    },
+    Check {
+        name: "openings",
+        holds: "each doc comment is understood when it is shown alone",
+        scope: Scope::Text(openings::look),
     },
     Check {
         name: "lints",

@@ -64,7 +64,7 @@ impl Counts {
         Counts((0..threads).map(|_| ThreadCounts::new(sites)).collect())
     }
 
-    /// Those of one thread, to raise.
+    /// The counts of one thread, to raise.
     pub(super) fn of(&self, thread: usize) -> &ThreadCounts {
         &self.0[thread]
     }

@@ -83,7 +83,7 @@ struct Slot {
 struct Node {
     /// [`WorkersMap::sent`] at the count before the scan.
     sent: u64,
-    /// The same when the proxy last told its own count.
+    /// [`WorkersMap::sent`] when the proxy last told its own count.
     sent_at_told: u64,
     trial: u64,
 }

@@ -478,7 +478,7 @@ impl World {
         }
     }
 
-    /// The same if it has ended; otherwise the next thing happens.
+    /// The end of an operation that a batch posted, if it has ended; otherwise the next thing happens.
     pub(super) fn wait_once(&mut self, ticket: Ticket) -> Option<Outcome> {
         let ended = self.ended.remove(&ticket);
         assert!(ended.is_some() || self.step(), "an operation that will never be reported");

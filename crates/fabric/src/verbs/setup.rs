@@ -203,7 +203,7 @@ pub(super) enum Unwelcome {
 }
 
 impl Unwelcome {
-    /// The same, of the region of `key` at the control endpoint `address`.
+    /// The error for the region of `key` at the control endpoint `address`.
     pub(super) fn into_error(self, key: &Key, address: SocketAddr) -> Error {
         let other = |found| Error::Protocol { address, expected: PROTOCOL, found };
         match self {

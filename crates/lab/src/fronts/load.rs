@@ -21,7 +21,7 @@ const PROXIES_MAX: u16 = 4;
 pub(super) const SLOWDOWN: f64 = 8.0;
 /// Clients of all proxies together: as many as the servers have workers.
 const CLIENTS: u32 = SERVERS as u32 * WORKERS as u32;
-/// The same before servers that take no time.
+/// Clients of each core, before servers that take no time.
 const CLIENTS_OF_A_CORE: u32 = 16;
 /// Service time under ten times the load, the target, and the load itself, of what the servers can do.
 const LONGER: Duration = Duration::from_millis(20);

@@ -23,7 +23,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 pub(super) const STEP: [f64; 2] = [0.5, 1.4];
 /// Duration of each of the two.
 pub(super) const STEP_LASTS: Duration = Duration::from_millis(600);
-/// The same for bursts.
+/// Duration of each of the two, for bursts.
 pub(super) const BURST: [f64; 2] = [0.7, 10.0];
 pub(super) const BURST_LASTS: Duration = Duration::from_millis(50);
 pub(super) const BURST_EVERY: Duration = Duration::from_millis(800);

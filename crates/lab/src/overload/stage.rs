@@ -45,7 +45,7 @@ const FRONT_MAX: Duration = Duration::from_secs(10);
 /// The servers, up and serving.
 pub(super) struct Stage {
     _nodes: Vec<Server>,
-    /// Those of other makes, whose agents the nodes then are. They end after these.
+    /// Servers of other makes, whose agents the nodes then are. They end after these.
     _foreign: Vec<Server>,
     servers: Servers,
     _run: RunFiles,

@@ -148,7 +148,7 @@ pub(crate) struct Found {
 /// The outcome of a search for peers.
 pub(crate) struct Looked {
     pub(crate) here: Vec<(Peer, Found)>,
-    /// Those that this machine does not have, and how to get each.
+    /// Peers that this machine does not have, and how to get each.
     pub(crate) missing: Vec<String>,
 }
 

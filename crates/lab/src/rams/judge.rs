@@ -174,7 +174,7 @@ impl Judge<'_> {
         all(&PUBLISHED.map(|protocol| self.beside(protocol)), of)
     }
 
-    /// The same of their figures with this size.
+    /// What `of` makes of the published protocols' figures with this size, but aggressive's.
     fn best(self, nodes: &str, of: fn(Vec<f64>) -> Option<f64>) -> Series {
         all(&PUBLISHED.map(|protocol| self.value(nodes, protocol)), of)
     }
@@ -185,7 +185,7 @@ pub(super) fn some(series: &[Series], of: impl Fn(Vec<f64>) -> Option<f64>) -> S
     Series::combine(&series.iter().collect::<Vec<_>>(), of)
 }
 
-/// The same, if all have one.
+/// What `of` makes in each repetition of the series, if all have a figure there.
 fn all(series: &[Series], of: fn(Vec<f64>) -> Option<f64>) -> Series {
     some(series, |values| of(values.len().eq(&series.len()).then_some(values)?))
 }

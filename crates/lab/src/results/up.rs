@@ -46,7 +46,7 @@ pub struct Summary {
     pub misdirected: u64,
     /// CPU time, under the load, of the edges or of the proxies in their place.
     pub proxies_cpu_s: f64,
-    /// The same of the fronts.
+    /// CPU time of the fronts, under the load.
     pub fronts_cpu_s: f64,
     /// Each cache, in the order of the cluster file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,9 +67,9 @@ pub struct CacheSummary {
     pub name: String,
     /// Keys that it was asked for.
     pub gets: u64,
-    /// Those that it answered with a value, from its own memory or another's.
+    /// Keys that it answered with a value, from its own memory or another's.
     pub hits: u64,
-    /// Those of them that it read from the memory of another.
+    /// Keys that it answered with a value that it read from the memory of another.
     pub neighbour_hits: Option<u64>,
     /// Keys that it did not find.
     pub misses: u64,
@@ -93,9 +93,9 @@ pub struct CacheSummary {
 pub struct CacheLoad {
     /// Keys that were asked for.
     pub gets: u64,
-    /// Those whose value was there.
+    /// Keys whose value was there.
     pub hits: u64,
-    /// Those for which another value was there than was stored.
+    /// Keys for which another value was there than was stored.
     pub wrong: u64,
     /// Gets and sets without an answer, or answered with an error.
     pub failed: u64,

@@ -10,7 +10,7 @@ type Named = (CapabilitySet, &'static str);
 /// The capabilities that programs need which look into the kernel.
 pub(crate) const TO_TRACE: &[Named] =
     &[(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
-/// Those that programs need, too, which act on the sockets of a control group.
+/// The capabilities that programs need, too, which act on the sockets of a control group.
 pub(crate) const TO_DIRECT: &[Named] =
     &[TO_TRACE[0], (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), TO_TRACE[1]];
 

@@ -116,7 +116,8 @@ impl Listener {
         })
     }
 
-    /// The same for a small share of a CPU, however often it is called. Some figures may be as old as the pause that this takes.
+    /// The server's sockets now, for a small share of a CPU, however often it is called. Some figures may be as old as the pause
+    /// that this takes.
     ///
     /// # Errors
     /// As [`Listener::look`].

@@ -211,7 +211,7 @@ fn what_is_no_load_region_is_refused_by_name() {
     assert!(reader.problem(0).unwrap().contains("layout version 99"), "{:?}", reader.problem(0));
 }
 
-/// The same over the two-sided backend, except the wait. A node that comes back has another address and key.
+/// A node's record over the two-sided backend, except the wait. A node that comes back has another address and key.
 #[test]
 fn over_tcp_a_node_that_comes_back_is_found() {
     let directory = tempfile::tempdir().unwrap();

@@ -517,7 +517,7 @@ proptest! {
         // An empty queue halves what was learned.
         prop_assert!(long.verdict.admitted() <= short.verdict.admitted());
     }
-    /// The same without a record.
+    /// Without a record, a longer queue never admits more either.
     #[test]
     fn more_in_flight_lets_in_no_more(
         before in proptest::collection::vec((0..100u32, 0..9u64), 0..60), in_flight in 0..100u32, more in 0..100u32,

@@ -35,7 +35,7 @@ impl Homes {
         self.among(hash, |_| true).expect("a cluster has caches")
     }
 
-    /// The same, if only those caches count of which `may` is true. `None` if it is of none.
+    /// The number of the cache that holds the object, if only those caches count of which `may` is true. `None` if it is of none.
     #[inline]
     pub fn among(&self, hash: u64, may: impl Fn(usize) -> bool) -> Option<usize> {
         let scores = self.names.iter().map(|name| mix64(hash ^ name)).enumerate();

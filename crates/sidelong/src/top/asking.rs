@@ -84,7 +84,7 @@ impl Documents {
         Some(100.0 * count(&recent) as f64 / recent.requests() as f64)
     }
 
-    /// Those of all edges.
+    /// The documents of all edges.
     pub(crate) fn sum(edges: &[Documents]) -> Documents {
         let sum = |of: fn(&Documents) -> Option<DocumentStatus>| {
             edges.iter().filter_map(of).reduce(|a, b| a.and(&b))

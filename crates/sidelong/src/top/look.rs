@@ -65,7 +65,7 @@ impl Status {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Connections {
     pub(super) open: u32,
-    /// Those, or requests, that wait for a worker.
+    /// Connections or requests that wait for a worker.
     pub(super) queued: u32,
 }
 

@@ -227,7 +227,7 @@ impl SiteColumn {
         }
     }
 
-    /// Those that fit on a page of `width` beside names as wide as `name`.
+    /// The columns that fit on a page of `width` beside names as wide as `name`.
     fn fit(look: &Look, name: usize, width: usize) -> Vec<SiteColumn> {
         let mut columns = SiteColumn::ALL.to_vec();
         columns.retain(|column| !look.admitted.is_empty() || !SiteColumn::OF_ADMISSION.contains(column));

@@ -115,7 +115,7 @@ impl Seen {
         Some(100.0 * self.per_s(name)? / gets)
     }
 
-    /// The same of gets that were answered from its own memory.
+    /// The part of recent gets that were answered from its own memory, as a percentage.
     pub(crate) fn percent_own(&self) -> Option<f64> {
         let neighbours = self.percent("neighbour_hits").unwrap_or_default();
         Some(self.percent("get_hits")? - neighbours)

@@ -209,7 +209,7 @@ impl SiteColumn {
         }
     }
 
-    /// Those that fit on a page of `width`.
+    /// The columns that fit on a page of `width`.
     fn fit(status: &Status<'_>, width: usize) -> Vec<SiteColumn> {
         let of_admission = [SiteColumn::Rejected, SiteColumn::Why, SiteColumn::Target];
         let mut columns = SiteColumn::ALL.to_vec();
@@ -321,7 +321,7 @@ impl NodeColumn {
         }
     }
 
-    /// Those that fit on a page of `width`.
+    /// The columns that fit on a page of `width`.
     fn fit(width: usize) -> Vec<NodeColumn> {
         let room = width.saturating_sub(NODE);
         fitting(NodeColumn::ALL.to_vec(), &NodeColumn::DROPPED_FIRST, room, NodeColumn::width)

@@ -88,7 +88,7 @@ pub(super) fn in_place_of_origins(
     replace(file, make, foreign::find(make.names(), option)?)
 }
 
-/// The same with a program of that name.
+/// Replaces the built-in origins by foreign servers, by a program of that name.
 fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<Vec<Server>, Failure> {
     let cluster = file.cluster()?;
     if file.reconfig.configuration == Configuration::OverProvisioned {

@@ -33,7 +33,7 @@ fn while_overloaded(cluster: &Cluster, work: impl FnOnce()) -> Statuses {
     while_asked(cluster, "alpha.test", CLIENTS, work)
 }
 
-/// The same for any site, from `clients` clients.
+/// Sends requests for any site from `clients` clients at once while `work` runs.
 fn while_asked(cluster: &Cluster, host: &str, clients: usize, work: impl FnOnce()) -> Statuses {
     let over = AtomicBool::new(false);
     // All are connected, as an answer shows, before the first sends many requests.

@@ -28,7 +28,7 @@ impl Site {
         Site::of(Cluster::new(&[("www", 3)]), max_age_s, service)
     }
 
-    /// The same, of a cluster that has such a site.
+    /// A site of documents, of a cluster that has such a site.
     fn of(mut cluster: Cluster, max_age_s: u32, service: Option<Duration>) -> Site {
         let root = cluster.path("root");
         fs::create_dir(&root).unwrap();

@@ -92,14 +92,14 @@ pub enum Demand {
         busy_one_in: usize,
         /// Clients of a busy site, for each of its initial nodes.
         busy_clients: f64,
-        /// The same for the other sites.
+        /// Clients of a site that is not busy, for each of its initial nodes.
         idle_clients: f64,
     },
     /// Requests arrive at random, regardless of answers.
     Open {
         /// Rate relative to the capacity of a site's initial nodes.
         offered: f64,
-        /// The same for sites of the highest priority, if priorities differ.
+        /// Rate relative to the capacity of a site's initial nodes, for sites of the highest priority, if priorities differ.
         offered_high: f64,
         /// Start of the surge in ns, and the last site's rate from then on.
         surge: Option<(u64, f64)>,

@@ -34,11 +34,11 @@ enum Does {
     Echo,
     /// Says that it has not looked at it.
     Refuse,
-    /// The same as Echo, and goes away in good order after each few requests.
+    /// As Echo, and goes away in good order after each few requests.
     Leave,
-    /// The same as Echo, and opens WebSockets (RFC 8441), at first on each connection.
+    /// As Echo, and opens WebSockets (RFC 8441), at first on each connection.
     Tunnel,
-    /// The same as Echo, and opens WebSockets for who speaks HTTP/1.1.
+    /// As Echo, and opens WebSockets for who speaks HTTP/1.1.
     Both,
 }
 

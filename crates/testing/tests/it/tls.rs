@@ -78,7 +78,7 @@ fn over_tls(cluster: &Cluster, words: &str) -> String {
     over_tls_with(cluster, words, |_| ())
 }
 
-/// The same with further options.
+/// Sends `words` over TLS as [`over_tls`], with further options of openssl.
 fn over_tls_with(cluster: &Cluster, words: &str, options: impl FnOnce(&mut Command)) -> String {
     let certificate = &cluster.file.edges[0].tls[0].certificate;
     let mut openssl = Command::new("openssl");

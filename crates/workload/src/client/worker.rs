@@ -290,7 +290,7 @@ impl Worker {
         error.map_or(Ok(()), Err)
     }
 
-    /// The same for an outcome that is known.
+    /// Records a completed request whose outcome is known.
     fn enter_as(
         &self,
         flight: &Flight,

@@ -23,7 +23,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(24 * 3600);
 pub enum ServiceTime {
     /// No time at all: the origin answers as fast as it can.
     None,
-    /// The same for each request.
+    /// This time for each request.
     Fixed(Duration),
     /// Drawn from an exponential distribution, from [`OriginConfig::seed`].
     Exponential {

@@ -51,15 +51,15 @@ pub struct Summary {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionsSummary {
-    /// Those that began.
+    /// Sessions that began.
     pub begun: u64,
-    /// Those that came to their end; the others were under way when the run was stopped.
+    /// Sessions that came to their end; the others were under way when the run was stopped.
     pub ended: u64,
-    /// Those of them in which each request succeeded.
+    /// Ended sessions in which each request succeeded.
     pub whole: u64,
-    /// Those of them that an error or a rejection ended.
+    /// Ended sessions that an error or a rejection ended.
     pub left: u64,
-    /// Those that did not begin, because too many were under way.
+    /// Sessions that did not begin, because too many were under way.
     pub dropped: u64,
 }
 

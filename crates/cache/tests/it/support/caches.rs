@@ -30,12 +30,12 @@ pub(crate) struct Member {
 }
 
 impl Caches {
-    /// Those of a cluster, of so much memory each.
+    /// The caches of a cluster, of so much memory each.
     pub(crate) fn new(memory_bytes: usize) -> Self {
         Caches::with_map(memory_bytes, CacheMap::new(memory_bytes, NAMES.len()))
     }
 
-    /// Those of several machines: their items have checks, and each is read as by a device.
+    /// The caches of several machines: their items have checks, and each is read as by a device.
     pub(crate) fn remote(memory_bytes: usize) -> Self {
         Caches::with_map(memory_bytes, CacheMap::new(memory_bytes, NAMES.len()).remote())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Lots(Cell<u64>);
 
 impl Lots {
-    /// Those of one actor: different salts, different lots.
+    /// The lots of one actor: different salts, different lots.
     pub(crate) fn new(seed: u64, salt: u64) -> Self {
         let lots = Lots(Cell::new(seed));
         lots.0.set(lots.next() ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03));

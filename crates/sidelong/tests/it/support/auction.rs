@@ -81,7 +81,7 @@ impl Auction {
         self.commanding(arguments).finish()
     }
 
-    /// The same, not awaited.
+    /// A command of the demo, not awaited.
     pub fn commanding(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(PYTHON);
         command.arg(demo()).args(arguments).env("AUCTION_DATABASE", &self.database);
@@ -121,7 +121,7 @@ impl Auction {
         self.serve_as(0, workers, &[])
     }
 
-    /// The same at the address of a node and with further arguments.
+    /// gunicorn with so many synchronous workers at the address of a node, with further arguments.
     pub fn serve_as(&self, node: usize, workers: usize, arguments: &[&str]) -> Running {
         let address = self.cluster.node(node);
         let mut command = Command::new("gunicorn");

@@ -35,7 +35,7 @@ enum Between {
 }
 
 pub struct Caches {
-    /// Those that run, by number. They end before their directory goes.
+    /// The caches that run, by number. They end before their directory goes.
     pub running: Vec<Option<Running>>,
     pub cluster: Cluster,
     /// Where clients connect.
@@ -54,7 +54,7 @@ impl Caches {
         Caches::with_copies(memory_mb, Duration::ZERO)
     }
 
-    /// The same; reads may be as old as `fresh`.
+    /// Caches on three machines; reads may be as old as `fresh`.
     pub fn with_copies(memory_mb: u32, fresh: Duration) -> Self {
         let mut cluster = Caches::on_machines(Fabric::Tcp);
         cluster.file.cache.fresh = fresh;

@@ -44,7 +44,7 @@ pub fn by_agent(cluster: &Cluster, figure: &str) -> Option<f64> {
     metrics(cluster.node_admin(0)).get(&format!("sidelong_node_{figure}")).copied()
 }
 
-/// The same as the edge tells it.
+/// A figure of n1, as the edge tells it.
 pub fn by_edge(cluster: &Cluster, figure: &str) -> Option<f64> {
     metrics(cluster.admin(0)).get(&format!("sidelong_edge_node_{figure}{{node=\"n1\"}}")).copied()
 }

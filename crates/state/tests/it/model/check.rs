@@ -167,7 +167,7 @@ fn with_fronts(foreign: bool, fronts: usize, requests: u8, faults: u8) -> Setup 
     }
 }
 
-/// The same, but the node is held, and then moved.
+/// A node that is held, and then moved, while another edge watches.
 fn held(setup: Setup) -> Setup {
     let moved = setup.scripts[0][0];
     Setup { scripts: vec![vec![Plan { goal: Goal::Hold, ..moved }, moved], vec![]], ..setup }

@@ -157,7 +157,7 @@ pub(crate) fn refused(name: impl Into<String>, request: &str, statuses: &'static
     case
 }
 
-/// The same where the end of the request is beyond doubt, so that the connection may be kept.
+/// A request that is refused, and whose end is beyond doubt, so that the connection may be kept.
 pub(crate) fn answered(name: impl Into<String>, request: &str, statuses: &'static [u16]) -> Case {
     let steps = [Step::Send(request.to_owned()), Step::Answers(1)];
     Case::new(name, statuses, Reaches::Nothing).steps(steps)

@@ -18,11 +18,12 @@ use sidelong_testing::{Cluster, Here, PATIENCE, Running, eventually, metrics, tr
 pub(crate) const SITES: [&str; 8] = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"];
 /// How long a client may be silent before a proxy closes. A case that fails may take this long.
 const CLIENT: Duration = Duration::from_secs(10);
-/// The same for servers.
+/// How long a server may be silent before a proxy closes.
 const SERVER: Duration = Duration::from_secs(10);
-/// The same for servers, at the edge with a short patience.
+/// How long a server may be silent at the edge with a short patience.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
-/// The same for both sides of a peer. If it is too short on a busy machine, a row of the table is wrong, and nothing fails.
+/// How long either side of a peer may be silent. If it is too short on a busy machine, a row of the table is wrong, and nothing
+/// fails.
 const PEER: Duration = Duration::from_secs(1);
 /// Longest body of a request, in bytes.
 const BODY_MAX: u64 = 4 << 20;

@@ -39,7 +39,7 @@ pub(crate) fn answers(bytes: impl AsRef<[u8]>) -> Vec<Act> {
     vec![Act::Body, Act::Write(bytes.as_ref().to_owned())]
 }
 
-/// The same, and closes.
+/// Reads the request, sends these bytes, and closes.
 pub(crate) fn closes(bytes: impl AsRef<[u8]>) -> Vec<Act> {
     vec![Act::Body, Act::Write(bytes.as_ref().to_owned()), Act::Close]
 }

@@ -99,7 +99,8 @@ pub(crate) fn react(proxy: SocketAddr, frames: &[u8]) -> Result<Reaction, String
     react_to(proxy, &[], frames)
 }
 
-/// The same, after a pause within the first bytes.
+/// Sends these frames on a connection of their own, with a pause within the first bytes; returns the reaction to the first
+/// stream.
 pub(crate) fn react_late(proxy: SocketAddr, frames: &[u8]) -> Result<Reaction, String> {
     react_to(proxy, &PREFACE[..8], frames)
 }
