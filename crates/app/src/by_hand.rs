@@ -44,10 +44,10 @@ pub enum Wish {
 /// # Errors
 /// If its protocol has no such moves.
 pub fn check(cluster: &Cluster) -> Result<(), Failure> {
-    match cluster.reconfig.protocol {
+    match cluster.baseline.protocol {
         Protocol::Lease => Ok(()),
         Protocol::Paper => Err(Failure::new(
-            "the published protocol has no moves by hand: use reconfig.protocol = \"lease\"",
+            "the published protocol has no moves by hand: use baseline.protocol = \"lease\"",
         )),
     }
 }

@@ -231,7 +231,7 @@ impl Offering {
 ///
 /// What a part may know better than others, such as floors, is not in it: it can be changed part by part.
 fn identity(cluster: &Cluster) -> u64 {
-    let mut text = format!("{:?} {:?}", cluster.reconfig.by, cluster.reconfig.protocol);
+    let mut text = format!("{:?} {:?}", cluster.baseline.by, cluster.baseline.protocol);
     if cluster.has_commands() {
         text += " with commands";
     }

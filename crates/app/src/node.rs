@@ -100,7 +100,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     };
 
     let stop = Arc::new(AtomicBool::new(false));
-    let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
+    let watch = if parts.cluster.baseline.by == config::MovedBy::Server {
         let history = Log::open(&parts, &name)?;
         let watch = watch_for_node(&events, &parts, history.as_ref(), index)?;
         let (stop, drain) = (Arc::clone(&stop), parts.cluster.reconfig.drain_max);

@@ -207,7 +207,7 @@ impl Parts {
 
     /// The number of lock owners: the edges, then the nodes if they reconfigure.
     fn owners(&self) -> usize {
-        let nodes = if self.cluster.reconfig.by == MovedBy::Server { self.cluster.nodes.len() } else { 0 };
+        let nodes = if self.cluster.baseline.by == MovedBy::Server { self.cluster.nodes.len() } else { 0 };
         self.cluster.fronts.len() + nodes
     }
 
@@ -296,7 +296,7 @@ impl Parts {
         let life = self.began_ms / LIFE_MS_MIN;
         let timing = self.timing(settings.drain_max)?;
         let owners = self.owners() as u16;
-        Ok(Mover::new(owner, life, owners, self.pool(), timing, settings.protocol).several())
+        Ok(Mover::new(owner, life, owners, self.pool(), timing, self.cluster.baseline.protocol).several())
     }
 
     /// A person as a holder of locks. Two who begin at the same time are told apart by their processes; if not, one takes the
@@ -308,8 +308,8 @@ impl Parts {
 
     /// The decider on moves in an edge (`node` is `None`) or in a node.
     pub(crate) fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
-        let moves = self.cluster.reconfig.configuration == Configuration::Reconfigured;
-        match (node, self.cluster.reconfig.by) {
+        let moves = self.cluster.baseline.configuration == Configuration::Reconfigured;
+        match (node, self.cluster.baseline.by) {
             (None, MovedBy::Edge) if moves => Ok(Decider::Edge(Box::new(self.reconfigurer(None)?))),
             (Some(node), MovedBy::Server) if moves => {
                 let sites = (0..self.cluster.sites.len()).map(SiteId::new);
@@ -374,7 +374,7 @@ impl Parts {
         let promises: Vec<_> = self.cluster.sites.iter().map(promise).collect();
         let settings = admission::AdmissionSettings {
             rule: settings.rule,
-            threshold: settings.threshold,
+            threshold: self.cluster.baseline.threshold.unwrap_or(1.0),
             lag: admission::lag(self.cluster.reconfig.sensitivity, self.cluster.load.period),
             rotation: settings.rotation,
             weights: self.cluster.balance.weights,

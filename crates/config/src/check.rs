@@ -11,13 +11,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
-use sidelong_state::{Drain, Protocol};
+use sidelong_policy::admission::AdmissionRule;
+use sidelong_policy::balance::Balance;
+use sidelong_state::{Drain, Protocol, Scheme};
 
 use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, FrontEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
-use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Admission, Balancing, Baseline, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 use cache::{cache, cache_peers};
 use expect::{
@@ -44,6 +46,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
     load(&file.load)?;
     balance(&file.balance)?;
     admission(&file.admission)?;
+    baseline(file)?;
     reconfig(&file.reconfig)?;
     limits(&file.limits)?;
     ganglia(file)?;
@@ -111,9 +114,9 @@ fn steps(file: &ClusterFile) -> Check {
     };
     let node = |entry: &NodeEntry| entry.ready.as_ref().map(|_| format!("node {:?} has ready", entry.name));
     let step = file.sites.iter().find_map(site).or_else(|| file.nodes.iter().find_map(node));
-    let Some(who) = step.filter(|_| file.reconfig.protocol == Protocol::Paper) else { return Ok(()) };
+    let Some(who) = step.filter(|_| file.baseline.protocol == Protocol::Paper) else { return Ok(()) };
     Err(Problem {
-        at: At::section("reconfig").key("protocol"),
+        at: At::section("baseline").key("protocol"),
         found: format!("protocol is \"paper\", and {who}"),
         expected: "protocol = \"lease\": the published one has no step for it".into(),
     })
@@ -196,11 +199,11 @@ pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
         let found = format!("node {:?} would be copied {copies} times to over-provision", entry.name);
         (found, "a server for each node, or another configuration".into())
     })?;
-    let owners = match file.reconfig.by {
+    let owners = match file.baseline.by {
         MovedBy::Edge => file.edges.len() + file.fronts.len(),
         MovedBy::Server => file.edges.len() + file.fronts.len() + total,
     };
-    expect(owners <= EDGES_MAX, At::section("reconfig").key("by"), || {
+    expect(owners <= EDGES_MAX, At::section("baseline").key("by"), || {
         (format!("{owners} edges, fronts and nodes would take locks"), format!("at most {EDGES_MAX}"))
     })
 }
@@ -247,8 +250,8 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     }
     connect_addresses(file, &mut addresses)?;
     // A node has left its old site when all edges have no request of it there, and movers read that.
-    let others_move = file.reconfig.configuration == Configuration::Reconfigured
-        && (file.edges.len() + file.fronts.len() > 1 || file.reconfig.by == MovedBy::Server);
+    let others_move = file.baseline.configuration == Configuration::Reconfigured
+        && (file.edges.len() + file.fronts.len() > 1 || file.baseline.by == MovedBy::Server);
     let edges =
         file.edges.iter().enumerate().map(|(i, EdgeEntry { name, listen, fabric_listen, admin, .. })| {
             (At::entry("edge", i), "an edge", name, Some(*listen), fabric_listen, admin)
@@ -343,8 +346,52 @@ fn balance(balance: &Balancing) -> Check {
 
 fn admission(admission: &Admission) -> Check {
     let at = At::section("admission");
-    within(at, "threshold", admission.threshold, 0.0, 1e6)?;
     millis(at, "rotation_s", admission.rotation, 100 * MILLI, HOUR)
+}
+
+/// Checks that baselines stand in their own table, and nothing else there.
+fn baseline(file: &ClusterFile) -> Check {
+    let Baseline { scheme, balance, threshold, .. } = &file.baseline;
+    let is_socket = |scheme: Scheme| !scheme.is_one_sided() && scheme != Scheme::Auto;
+    let own = [
+        ("load", "scheme", file.load.scheme.as_str(), is_socket(file.load.scheme), "scheme"),
+        (
+            "balance",
+            "policy",
+            file.balance.policy.as_str(),
+            file.balance.policy == Balance::LastLook,
+            "balance",
+        ),
+        (
+            "admission",
+            "rule",
+            file.admission.rule.as_str(),
+            file.admission.rule == AdmissionRule::Paper,
+            "threshold",
+        ),
+    ];
+    for (table, key, word, is_baseline, there) in own {
+        expect(!is_baseline, At::section(table).key(key), || {
+            (
+                format!("{key} is {word:?}, a baseline of the papers"),
+                format!("{there} in [baseline], for sidelong-lab"),
+            )
+        })?;
+    }
+    let at = At::section("baseline");
+    expect(scheme.is_none_or(is_socket), at.key("scheme"), || {
+        (
+            format!("scheme is {:?}", scheme.unwrap_or_default().as_str()),
+            "socket-async, socket-sync, or load.scheme".into(),
+        )
+    })?;
+    expect(balance.is_none_or(|policy| policy == Balance::LastLook), at.key("balance"), || {
+        (
+            format!("balance is {:?}", balance.unwrap_or_default().as_str()),
+            "last-look, or balance.policy".into(),
+        )
+    })?;
+    within(at, "threshold", threshold.unwrap_or(1.0), 0.0, 1e6)
 }
 
 fn reconfig(reconfig: &Reconfig) -> Check {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sidelong_os::ServerAddress;
 use sidelong_policy::admission::{AdmissionRule, Requests, Target};
+use sidelong_policy::balance::Balance;
 use sidelong_policy::index::Weights;
 use sidelong_state::{Drain, Scheme};
 
@@ -15,7 +16,9 @@ use crate::file::{ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateE
 use crate::lines::At;
 use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
-use crate::sections::{Admission, Balancing, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{
+    Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
+};
 use crate::words::{Configuration, Fabric, Service};
 
 /// For a command that takes too long to be killed with its process group.
@@ -44,6 +47,8 @@ pub struct Cluster {
     pub admission: Admission,
     /// When nodes move between sites, and how.
     pub reconfig: Reconfig,
+    /// What the papers compare their designs with. Its scheme, balance and rule of admission stand in their tables above, too.
+    pub baseline: Baseline,
     /// The limits of an edge.
     pub limits: Limits,
     /// The Ganglia monitor that gets the nodes' figures.
@@ -214,10 +219,11 @@ impl Cluster {
             fabric: file.cluster.fabric,
             secret: secret(&file.cluster),
             verbs: file.verbs.clone(),
-            load: file.load.clone(),
-            balance: Balancing { weights: weights(file), ..file.balance.clone() },
-            admission: file.admission.clone(),
+            load: Load { scheme: file.scheme(), ..file.load.clone() },
+            balance: Balancing { weights: weights(file), policy: file.balance_policy() },
+            admission: Admission { rule: file.admission_rule(), ..file.admission.clone() },
             reconfig: file.reconfig.clone(),
+            baseline: file.baseline.clone(),
             limits: file.limits.clone(),
             ganglia: file.ganglia.clone(),
             cache: file.cache.clone(),
@@ -267,6 +273,41 @@ impl ClusterFile {
         is_empty && self.edges.is_empty() && self.fronts.is_empty() && !self.cache.peers.is_empty()
     }
 
+    /// How load is collected.
+    pub fn scheme(&self) -> Scheme {
+        self.baseline.scheme.unwrap_or(self.load.scheme)
+    }
+
+    /// Has load collected by `scheme`, whichever table it stands in.
+    pub fn set_scheme(&mut self, scheme: Scheme) {
+        let is_baseline = !scheme.is_one_sided() && scheme != Scheme::Auto;
+        self.baseline.scheme = is_baseline.then_some(scheme);
+        self.load.scheme = if is_baseline { Scheme::Auto } else { scheme };
+    }
+
+    /// Which node of its site gets a request.
+    pub fn balance_policy(&self) -> Balance {
+        self.baseline.balance.unwrap_or(self.balance.policy)
+    }
+
+    /// Has `policy` choose the node of a request, whichever table it stands in.
+    pub fn set_balance(&mut self, policy: Balance) {
+        let is_baseline = policy == Balance::LastLook;
+        self.baseline.balance = is_baseline.then_some(policy);
+        self.balance.policy = if is_baseline { Balance::default() } else { policy };
+    }
+
+    /// Has requests rejected by `rule`, whichever table it stands in. `threshold` is that of the published rule.
+    pub fn set_admission(&mut self, rule: AdmissionRule, threshold: f64) {
+        let is_baseline = rule == AdmissionRule::Paper;
+        self.baseline.threshold = is_baseline.then_some(threshold);
+        self.admission.rule = if is_baseline { AdmissionRule::default() } else { rule };
+    }
+
+    fn admission_rule(&self) -> AdmissionRule {
+        self.baseline.threshold.map_or(self.admission.rule, |_| AdmissionRule::Paper)
+    }
+
     /// What the file means.
     ///
     /// # Errors
@@ -285,7 +326,7 @@ impl ClusterFile {
 /// et al. 2006, 5.2.1).
 fn weights(file: &ClusterFile) -> Weights {
     let weights = file.balance.weights;
-    if file.load.scheme == Scheme::ERdmaSync { weights.or(Weights::EXTENDED) } else { weights }
+    if file.scheme() == Scheme::ERdmaSync { weights.or(Weights::EXTENDED) } else { weights }
 }
 
 /// The one that is given; the checks exclude two.
@@ -300,7 +341,7 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
     let floors: usize = file.sites.iter().map(|site| site.floor).sum();
     let site = |entry: &SiteEntry| {
         let ceiling = entry.ceiling.unwrap_or(usize::MAX);
-        let nodes = match file.reconfig.configuration {
+        let nodes = match file.baseline.configuration {
             Configuration::OverProvisioned => (pool - (floors - entry.floor)).min(ceiling),
             Configuration::Reconfigured | Configuration::Rigid => entry.nodes,
         };

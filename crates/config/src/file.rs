@@ -16,7 +16,9 @@ use sidelong_state::Drain;
 
 use crate::address;
 use crate::secret::SecretText;
-use crate::sections::{Admission, Balancing, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{
+    Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
+};
 use crate::time;
 use crate::words::{Fabric, Forwarded, LedBy, Proxy, Service};
 
@@ -43,6 +45,9 @@ pub struct ClusterFile {
     /// `[reconfig]`.
     #[serde(default)]
     pub reconfig: Reconfig,
+    /// `[baseline]`.
+    #[serde(default, skip_serializing_if = "Baseline::is_none")]
+    pub baseline: Baseline,
     /// `[limits]`.
     #[serde(default)]
     pub limits: Limits,

@@ -61,8 +61,6 @@ pub struct Balancing {
 pub struct Admission {
     /// When a site counts as overloaded. Default `target`.
     pub rule: AdmissionRule,
-    /// The load index above which a node is overloaded, for `rule = "paper"`: 1.0 is all in use. Default 1.0.
-    pub threshold: f64,
     /// `rotation_s`: within this time each client of an overloaded site is admitted for a while. Default 30 s.
     #[serde(rename = "rotation_s", with = "time::seconds")]
     pub rotation: Duration,
@@ -70,7 +68,36 @@ pub struct Admission {
 
 impl Default for Admission {
     fn default() -> Self {
-        Admission { rule: AdmissionRule::default(), threshold: 1.0, rotation: Duration::from_secs(30) }
+        Admission { rule: AdmissionRule::default(), rotation: Duration::from_secs(30) }
+    }
+}
+
+/// `[baseline]`: what the papers compare their designs with. `sidelong-lab` accepts it, and `sidelong` does not.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Baseline {
+    /// Whether nodes move at all. Default `reconfigured`.
+    pub configuration: Configuration,
+    /// Who moves them. Default `edge`.
+    pub by: MovedBy,
+    /// How. Default `lease`.
+    pub protocol: Protocol,
+    /// How load is asked for over sockets, in place of `load.scheme`: `socket-async` or `socket-sync`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<Scheme>,
+    /// A balance by figures that are not brought up to date between scans, in place of `balance.policy`: `last-look`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balance>,
+    /// The published rule of admission, in place of `admission.rule`: all requests are rejected while the load index of all nodes is
+    /// above this. 1.0 is all in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+}
+
+impl Baseline {
+    /// Whether nothing is a baseline.
+    pub fn is_none(&self) -> bool {
+        *self == Baseline::default()
     }
 }
 
@@ -78,12 +105,6 @@ impl Default for Admission {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reconfig {
-    /// Whether nodes move at all. Default `reconfigured`.
-    pub configuration: Configuration,
-    /// Who moves them. Default `edge`.
-    pub by: MovedBy,
-    /// How. Default `lease`.
-    pub protocol: Protocol,
     /// `history_ms`: a site's load must stay high this long before a node moves to it (T; Balaji et al. 2004, 3.1.3). Where
     /// commands run at a move, at least as long as they were seen to take. Default 2 ms.
     #[serde(rename = "history_ms", with = "time::millis")]
@@ -123,9 +144,6 @@ impl Reconfig {
 impl Default for Reconfig {
     fn default() -> Self {
         Reconfig {
-            configuration: Configuration::default(),
-            by: MovedBy::default(),
-            protocol: Protocol::default(),
             history: Duration::from_millis(2),
             sensitivity: Duration::from_millis(1),
             settle: None,

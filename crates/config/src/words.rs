@@ -30,7 +30,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// `reconfig.configuration`: what happens to nodes when the load shifts (Balaji et al. 2004, 4.3).
+    /// `baseline.configuration`: what happens to nodes when the load shifts (Balaji et al. 2004, 4.3).
     Configuration {
         /// They move to the site that needs them.
         #[default]
@@ -43,7 +43,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// `reconfig.by`: which parts read the load and move nodes (Balaji et al. 2004, 3.1).
+    /// `baseline.by`: which parts read the load and move nodes (Balaji et al. 2004, 3.1).
     MovedBy {
         /// The edges: load-balancer-based reconfiguration.
         #[default]

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use sidelong_config::{
-    ClusterFile, Configuration, EdgeEntry, Identity, Limits, NodeEntry, RateEntry, Reconfig, SiteEntry,
+    Baseline, ClusterFile, Configuration, EdgeEntry, Identity, Limits, NodeEntry, RateEntry, Reconfig,
+    SiteEntry,
 };
 use sidelong_figure::Style;
 use sidelong_workload::walk::INTERACTIONS_MEAN;
@@ -269,12 +270,12 @@ fn cluster_file(ground: &Ground, configuration: Configuration, rates: Vec<Vec<Ra
         cluster: Identity { name: ground.name.clone(), ..Identity::default() },
         // As the demonstration has them.
         reconfig: Reconfig {
-            configuration,
             history: Duration::from_millis(50),
             sensitivity: Duration::from_millis(5),
             drain_max: Duration::from_secs(2),
             ..Reconfig::default()
         },
+        baseline: Baseline { configuration, ..Baseline::default() },
         limits: Limits { connect_timeout: Duration::from_millis(500), ..Limits::default() },
         sites: SITES.into_iter().zip(rates).map(site).collect(),
         nodes: vec![NodeEntry {

@@ -46,9 +46,9 @@ impl Settings {
             history_ms: file.reconfig.history.as_secs_f64() * 1e3,
             sensitivity_ms: file.reconfig.sensitivity.as_secs_f64() * 1e3,
             record_period_ms: file.load.period.as_secs_f64() * 1e3,
-            scheme: file.load.scheme.as_str(),
+            scheme: file.scheme().as_str(),
             balance: file.balance.policy.as_str(),
-            protocol: file.reconfig.protocol.as_str(),
+            protocol: file.baseline.protocol.as_str(),
         }
     }
 

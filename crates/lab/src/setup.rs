@@ -260,7 +260,7 @@ impl Run {
             }),
             ..ClusterFile::default()
         };
-        file.reconfig.configuration = self.configuration;
+        file.baseline.configuration = self.configuration;
         file
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let cluster = file.cluster().unwrap();
         assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [3, 3, 2]);
         assert_eq!(cluster.sites[1].hosts, ["b.example"]);
-        assert_eq!(cluster.reconfig.configuration, Configuration::Rigid);
+        assert_eq!(cluster.baseline.configuration, Configuration::Rigid);
         assert_eq!((cluster.edges.len(), cluster.nodes.len()), (2, 8));
         assert_eq!(cluster.edges[1].admin.unwrap().port(), 20_003);
         assert_eq!(cluster.nodes[0].port().unwrap().port(), 20_004);

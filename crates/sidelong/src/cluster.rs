@@ -1,11 +1,30 @@
 //! The cluster that a command is about: of its file, or as an `up` on this machine runs it.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidelong_config::{Cluster, ClusterFile, Fabric};
 use sidelong_fabric::RunDirectory;
 
 use crate::failure::Failure;
+
+/// Whether this program is `sidelong-lab`, which takes the baselines of the papers.
+pub(crate) static IS_LAB: AtomicBool = AtomicBool::new(false);
+
+/// Reads the cluster file of an operator, or of a researcher.
+///
+/// # Errors
+/// If it cannot be read or used, or has a baseline that this program does not take.
+pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
+    let file = ClusterFile::load(path)?;
+    if file.baseline.is_none() || IS_LAB.load(Ordering::Relaxed) {
+        return Ok(file);
+    }
+    let path = path.display();
+    Err(Failure::new(format!(
+        "{path} has [baseline], which is for comparisons: leave it out, or use sidelong-lab"
+    )))
+}
 
 /// The cluster file that an `up` writes into the run directory, for its parts.
 pub(crate) const RUN_FILE: &str = "cluster.toml";
@@ -15,12 +34,12 @@ pub(crate) const RUN_FILE: &str = "cluster.toml";
 /// If an `up` on this machine runs it, this is what its parts have read. That may differ from the file: `up` puts servers and
 /// proxies of other makes in place of the file's, and the file may have changed since.
 pub(crate) fn cluster(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
-    let load = |mut file: ClusterFile| {
+    let of_file = |mut file: ClusterFile| {
         file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
         file.cluster()
     };
-    let cluster = load(ClusterFile::load(path)?)?;
-    let cluster = as_run(&cluster)?.map(load).transpose()?.unwrap_or(cluster);
+    let cluster = of_file(load(path)?)?;
+    let cluster = as_run(&cluster)?.map(of_file).transpose()?.unwrap_or(cluster);
     with_nodes(cluster, path)
 }
 

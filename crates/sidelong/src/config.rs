@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use sidelong_config::{AdmissionRule, ClusterFile, Drain, Proxy, Target};
 use sidelong_edge::check_tls;
 
+use crate::cluster;
 use crate::failure::{Failure, say, some};
 
 #[derive(Args)]
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     match &args.command {
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
-            let cluster = ClusterFile::load(file)?.cluster()?;
+            let cluster = cluster::load(file)?.cluster()?;
             for edge in &cluster.edges {
                 check_tls(&edge.name, &sidelong_app::certificates(edge), edge.client_ca.as_deref())?;
             }
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
                 some(cluster.sites.len(), "site"),
                 some(cluster.nodes.len(), "node"),
                 some(cluster.edges.len(), "edge"),
-                cluster.reconfig.configuration,
+                cluster.baseline.configuration,
             );
             for (index, site) in cluster.sites.iter().enumerate() {
                 let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));

@@ -31,6 +31,7 @@ mod up;
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use clap::Parser as _;
 
@@ -51,6 +52,7 @@ pub fn operate() -> ExitCode {
 /// `sidelong-lab`, which takes the commands of `sidelong`, too.
 pub fn research() -> ExitCode {
     let Research { command, quiet } = Research::parse_hiding_operations();
+    cluster::IS_LAB.store(true, Ordering::Relaxed);
     started("sidelong-lab", quiet || command.has_screen(), || command.run(quiet))
 }
 

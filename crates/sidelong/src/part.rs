@@ -18,6 +18,7 @@ use sidelong_fabric::RunDirectory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator;
 
+use crate::cluster;
 use crate::event;
 use crate::failure::Failure;
 use crate::hangup;
@@ -144,7 +145,7 @@ pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
             let named = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
             ClusterFile::of_file(RunDirectory::at(run).read(name).map_err(named)?, path)?
         }
-        _ => ClusterFile::load(path)?,
+        _ => cluster::load(path)?,
     };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     Ok(file.cluster()?)

@@ -224,7 +224,7 @@ impl<'a> Report<'a> {
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
         let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(node, &statuses)).collect();
-        let moves = cluster.reconfig.configuration == Configuration::Reconfigured;
+        let moves = cluster.baseline.configuration == Configuration::Reconfigured;
         Report {
             cluster: &cluster.name,
             rule: cluster.admission.rule,

@@ -3,7 +3,7 @@
 use sidelong_layout::vocabulary;
 
 vocabulary! {
-    /// The words of memory, and the order in which a move changes them: `reconfig.protocol` of the cluster file.
+    /// The words of memory, and the order in which a move changes them: `baseline.protocol` of the cluster file.
     Protocol {
         /// Leases, sequences, budgets, draining and repair ([`Move`](crate::Move)).
         #[default]

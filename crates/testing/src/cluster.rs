@@ -1,8 +1,8 @@
 //! A cluster file, a run directory and a loopback address that no other test uses.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::eventually;
 use crate::http::{metrics, try_get};
-use crate::process::{Done, Running, program};
+use crate::process::{Done, Running};
 
 /// A test claims an address of 127.0.0.0/8 by listening on this port of it. Clients' own ports are never taken from
 /// these addresses, so all other ports are free.
@@ -154,9 +154,9 @@ impl Cluster {
 
     /// A command of the program on it, which goes on.
     pub fn start(&self, words: &[&str]) -> Running {
-        let mut command = Command::new(program("sidelong"));
-        command.args(words).arg("--config").arg(self.config());
-        Running::start_command(command)
+        let config = self.config();
+        let words = words.iter().map(|word| OsStr::new(*word));
+        Running::start(words.chain([OsStr::new("--config"), config.as_os_str()]))
     }
 
     /// A command of the program on it, once it has ended.

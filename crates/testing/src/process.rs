@@ -34,9 +34,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// `sidelong` with these arguments.
+    /// `sidelong` with these arguments; `sidelong-lab` if they name a cluster file with a baseline.
     pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
-        let mut command = Command::new(program("sidelong"));
+        let arguments: Vec<A> = arguments.into_iter().collect();
+        let has_baseline = |name: &A| {
+            let name = Path::new(name.as_ref());
+            name.is_file() && std::fs::read_to_string(name).is_ok_and(|text| text.contains("\n[baseline]\n"))
+        };
+        let name = if arguments.iter().any(has_baseline) { "sidelong-lab" } else { "sidelong" };
+        let mut command = Command::new(program(name));
         command.args(arguments);
         Self::start_command(command)
     }
@@ -175,7 +181,7 @@ impl Done {
     }
 }
 
-/// Runs `sidelong` to its end.
+/// Runs `sidelong` to its end, as [`Running::start`].
 pub fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
     Running::start(arguments).finish()
 }

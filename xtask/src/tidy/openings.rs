@@ -54,7 +54,7 @@ fn is_of_another(comment: &str) -> bool {
         Some(rest) => rest.split([' ', ',', '.', ';']).next().map(|word| AFTER_SAME.contains(&word)),
         None => Some(rest.starts_with(['.', ',', ';'])),
     });
-    after == Some(true) || OPENINGS.iter().any(|opening| begins(&opening))
+    after == Some(true) || OPENINGS.iter().any(begins)
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    AdmissionRule, ClusterFile, Configuration, Drain, Error, Fabric, LedBy, NodeEntry, Ready, Secret,
-    SecretText, Service, Target, Tls, WorkloadKind, default_run_dir,
+    ClusterFile, Configuration, Drain, Error, Fabric, LedBy, NodeEntry, Ready, Secret, SecretText, Service,
+    Target, Tls, WorkloadKind, default_run_dir,
 };
 use sidelong_policy::admission::Request;
 
@@ -146,7 +146,7 @@ fn a_secret_is_in_a_file_that_others_do_not_read() {
 #[test]
 fn over_provisioning_gives_every_site_the_most_that_it_could_get() {
     let mut file = ClusterFile::demo();
-    file.reconfig.configuration = Configuration::OverProvisioned;
+    file.baseline.configuration = Configuration::OverProvisioned;
     let cluster = file.cluster().unwrap();
     assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [6, 6, 6]);
     assert_eq!(cluster.nodes.len(), 18);
@@ -186,7 +186,7 @@ fn entries_of_one_keep_their_name() {
     one.fabric_listen = Some("127.0.0.1:7500".parse().unwrap());
     one.admin = Some("127.0.0.1:7400".parse().unwrap());
     file.nodes.push(one);
-    file.reconfig.configuration = Configuration::OverProvisioned;
+    file.baseline.configuration = Configuration::OverProvisioned;
     let cluster = file.cluster().unwrap();
     let named: Vec<_> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(&named[7..11], ["n8", "big", "big2", "big3"]);
@@ -205,9 +205,9 @@ fn a_site_is_promised_what_its_entry_says() {
     let cluster = file.cluster().unwrap();
     assert!(cluster.sites.iter().all(|site| site.target.is_none() && site.share == 0.0));
     assert!(!cluster.has_admission());
-    file.admission.rule = AdmissionRule::Paper;
+    file.baseline.threshold = Some(1.0);
     assert!(file.cluster().unwrap().has_admission());
-    file.admission.rule = AdmissionRule::Target;
+    file.baseline.threshold = None;
     file.sites[0].response_p99 = Some(Duration::from_millis(50));
     file.sites[1].queue_max = Some(Duration::from_micros(2_500));
     file.sites[1].share = 0.25;

@@ -143,7 +143,27 @@ fn every_section_is_checked() {
             "[balance.weights]\ncpu = 0\nmemory = 0\nnetwork = 0\nconnections = 0\n",
             "10: all weights are 0; expected at least one above 0",
         ),
-        ("[admission]\nthreshold = -1\n", "11: threshold is -1; expected from 0 to 1000000"),
+        ("[baseline]\nthreshold = -1\n", "11: threshold is -1; expected from 0 to 1000000"),
+        (
+            "[baseline]\nscheme = \"rdma-sync\"\n",
+            "11: scheme is \"rdma-sync\"; expected socket-async, socket-sync, or load.scheme",
+        ),
+        (
+            "[baseline]\nbalance = \"ewma\"\n",
+            "11: balance is \"ewma\"; expected last-look, or balance.policy",
+        ),
+        (
+            "[load]\nscheme = \"socket-sync\"\n",
+            "11: scheme is \"socket-sync\", a baseline of the papers; expected scheme in [baseline], for sidelong-lab",
+        ),
+        (
+            "[balance]\npolicy = \"last-look\"\n",
+            "11: policy is \"last-look\", a baseline of the papers; expected balance in [baseline], for sidelong-lab",
+        ),
+        (
+            "[admission]\nrule = \"paper\"\n",
+            "11: rule is \"paper\", a baseline of the papers; expected threshold in [baseline], for sidelong-lab",
+        ),
         ("[admission]\nrotation_s = 0\n", "11: rotation_s is 0; expected from 0.1 to 3600"),
         ("[reconfig]\nsensitivity_ms = 0\n", "11: sensitivity_ms is 0; expected from 0.01 to 60000"),
         ("[reconfig]\nhistory_ms = 60001\n", "11: history_ms is 60001; expected from 0 to 60000"),
@@ -449,14 +469,14 @@ fn promises_that_contradict_each_other_are_refused_with_their_sum() {
 fn a_pool_fits_the_words() {
     let over = "[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 16383\n";
     assert_eq!(refused_after(over), "cluster.toml:13: the pool has 16384 nodes; expected at most 16383");
-    let grown = "[reconfig]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
+    let grown = "[baseline]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
                  [[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 9000\n";
     assert_eq!(
         refused_after(grown),
         "cluster.toml:18: the pool has 18000 nodes, 8999 of them to over-provision; expected at most 16383"
     );
     let owners =
-        "[reconfig]\nby = \"server\"\n[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4094\n";
+        "[baseline]\nby = \"server\"\n[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4094\n";
     assert_eq!(
         refused_after(owners),
         "cluster.toml:11: 4096 edges, fronts and nodes would take locks; expected at most 4095"
@@ -465,7 +485,7 @@ fn a_pool_fits_the_words() {
 
 #[test]
 fn copies_share_no_cgroup() {
-    let copied = "[reconfig]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
+    let copied = "[baseline]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
                   [[node]]\nname = \"m\"\nlisten = \"127.0.0.1:7201\"\n[[node]]\nname = \"o\"\n\
                   listen = \"127.0.0.1:7301\"\ncgroup = \"/c\"\n";
     assert_eq!(
@@ -852,7 +872,7 @@ fn a_server_is_ready_by_an_answer_that_it_can_give() {
 
 #[test]
 fn the_published_protocol_runs_no_commands_and_does_not_drain() {
-    let paper = "[reconfig]\nprotocol = \"paper\"\n";
+    let paper = "[baseline]\nprotocol = \"paper\"\n";
     let expected = "expected protocol = \"lease\": the published one has no step for it";
     let site = "[[site]]\nname = \"b\"\nhosts = [\"b\"]\non_leave = [\"true\"]\n[[node]]\nname = \"m\"\n\
                 listen = \"127.0.0.1:7102\"\n";

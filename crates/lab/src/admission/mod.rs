@@ -12,8 +12,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sidelong_config::{
-    Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, Load, NodeEntry, Scheme,
-    Service, SiteEntry, Workload,
+    AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, Load, NodeEntry, Scheme, Service,
+    SiteEntry, Workload,
 };
 use sidelong_figure::Style;
 
@@ -133,8 +133,7 @@ fn cluster_file(
     };
     let mut file = ClusterFile {
         cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-        load: Load { scheme: system.scheme(), period: PERIOD, proc_period: PERIOD, ..Load::default() },
-        admission: Admission { rule: system.rule(), threshold: THRESHOLD, ..Admission::default() },
+        load: Load { period: PERIOD, proc_period: PERIOD, ..Load::default() },
         sites: vec![SiteEntry { queue_max: target, ..SiteEntry::new("site", "site.example", 1) }],
         nodes: vec![NodeEntry {
             workers: Some(WORKERS),
@@ -148,7 +147,9 @@ fn cluster_file(
         workload: Some(workload),
         ..ClusterFile::default()
     };
-    file.reconfig.configuration = Configuration::Rigid;
+    file.set_scheme(system.scheme());
+    file.set_admission(system.rule(), THRESHOLD);
+    file.baseline.configuration = Configuration::Rigid;
     file.reconfig.sensitivity = PERIOD;
     file
 }

@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
             workload: Some(workload),
             ..ClusterFile::default()
         };
-        file.reconfig.configuration = Configuration::Rigid;
+        file.baseline.configuration = Configuration::Rigid;
         file
     }
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sidelong_config::{
-    Balance, Balancing, ClusterFile, EdgeEntry, Ganglia, Identity, Load, NodeEntry, Scheme, SiteEntry,
+    Balance, ClusterFile, EdgeEntry, Ganglia, Identity, Load, NodeEntry, Scheme, SiteEntry,
 };
 use sidelong_workload::walk;
 
@@ -112,7 +112,6 @@ impl Auction {
             admin: Some(at(EDGES + i)),
             ..EdgeEntry::new(format!("edge{}", i + 1), at(i))
         };
-        let scheme = self.system.scheme();
         let site = |name: &str, nodes: usize, alpha| SiteEntry {
             alpha,
             ..SiteEntry::new(name, format!("{name}.example"), nodes)
@@ -123,12 +122,11 @@ impl Auction {
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-            balance: Balancing { policy: self.system.balance(), ..Balancing::default() },
             load: Load {
-                scheme,
                 period: PERIOD,
                 proc_period: PERIOD,
                 stale: STALE.max(5 * self.granularity),
+                ..Load::default()
             },
             sites,
             nodes: vec![NodeEntry {
@@ -145,6 +143,8 @@ impl Auction {
             },
             ..ClusterFile::default()
         };
+        file.set_balance(self.system.balance());
+        file.set_scheme(self.system.scheme());
         keep_still(&mut file, self.granularity);
         file
     }

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sidelong_config::{
-    Balance, Balancing, ClusterFile, Configuration, EdgeEntry, Identity, Load, LoadMode, NodeEntry, Scheme,
-    Service, SiteEntry, Workload, WorkloadKind,
+    Balance, ClusterFile, Configuration, EdgeEntry, Identity, Load, LoadMode, NodeEntry, Scheme, Service,
+    SiteEntry, Workload, WorkloadKind,
 };
 
 use crate::bench::Bench;
@@ -112,8 +112,7 @@ impl Pool {
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-            balance: Balancing { policy: BALANCE, ..Balancing::default() },
-            load: Load { scheme: self.scheme, period: PERIOD, proc_period: PERIOD, stale: STALE },
+            load: Load { period: PERIOD, proc_period: PERIOD, stale: STALE, ..Load::default() },
             sites: SITES.iter().zip(alphas).map(site).collect(),
             nodes: vec![NodeEntry {
                 workers: Some(WORKERS),
@@ -137,6 +136,8 @@ impl Pool {
             }),
             ..ClusterFile::default()
         };
+        file.set_balance(BALANCE);
+        file.set_scheme(self.scheme);
         keep_still(&mut file, self.granularity);
         file
     }
@@ -144,8 +145,8 @@ impl Pool {
 
 /// Nothing moves. Nodes are read every `granularity`, and a lease must still outlast that.
 pub(super) fn keep_still(file: &mut ClusterFile, granularity: Duration) {
+    file.baseline.configuration = Configuration::Rigid;
     let reconfig = &mut file.reconfig;
-    reconfig.configuration = Configuration::Rigid;
     reconfig.sensitivity = granularity;
     reconfig.history = reconfig.history.max(granularity);
     reconfig.lease = reconfig.lease.max(3 * granularity);

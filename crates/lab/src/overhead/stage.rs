@@ -220,8 +220,7 @@ fn cluster_file(name: &str, stand: Stand, port: &impl Fn(u16) -> SocketAddr) -> 
     };
     if stand.rejects() {
         // A node that has any work counts as overloaded.
-        file.admission.rule = AdmissionRule::Paper;
-        file.admission.threshold = 0.0;
+        file.set_admission(AdmissionRule::Paper, 0.0);
     }
     if stand == Stand::Gate {
         file.sites.push(SiteEntry::new("b", OTHER_HOST, 1));

@@ -252,14 +252,15 @@ fn cluster_file(name: &str, port: u16, system: System, servers: Servers) -> Clus
     }
     let mut file = ClusterFile {
         cluster: Identity { name: name.to_owned(), ..Identity::default() },
-        admission: Admission { rule, threshold: THRESHOLD, rotation: ROTATION },
+        admission: Admission { rotation: ROTATION, ..Admission::default() },
         sites: vec![site(HIGH, 1), site(super::LOW, NODES - 1)],
         nodes: vec![nodes],
         edges,
         fronts,
         ..ClusterFile::default()
     };
-    file.reconfig.configuration = Configuration::Rigid;
+    file.set_admission(rule, THRESHOLD);
+    file.baseline.configuration = Configuration::Rigid;
     file.reconfig.sensitivity = PERIOD;
     file
 }

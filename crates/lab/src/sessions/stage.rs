@@ -121,7 +121,7 @@ fn cluster_file(ground: &Ground, system: System) -> ClusterFile {
         edges: vec![EdgeEntry::new("edge1", at(ground, EDGE_PORT))],
         ..ClusterFile::default()
     };
-    cluster.reconfig.configuration = Configuration::Rigid;
+    cluster.baseline.configuration = Configuration::Rigid;
     if !is_ours {
         cluster.admission.rule = AdmissionRule::None;
     }

@@ -207,7 +207,7 @@ fn the_cluster_files_can_be_run_by_hand() {
     assert!(text.lines().nth(1).unwrap().ends_with(&command), "{text}");
 
     let cluster = ClusterFile::load(&path).unwrap().cluster().unwrap();
-    assert_eq!(cluster.reconfig.configuration, Configuration::OverProvisioned);
+    assert_eq!(cluster.baseline.configuration, Configuration::OverProvisioned);
     assert_eq!(cluster.nodes.len(), 20);
     let root = cluster.nodes[0].root.as_ref().unwrap();
     assert_eq!(fs::metadata(root.join("o/0/4096")).unwrap().len(), 4096);
@@ -562,7 +562,7 @@ fn m9_by_granularity() {
     assert!(lab.read("M9/rows.csv").contains("\n1,rdma-sync,64,1100.0,0\n"));
     let cluster = ClusterFile::load(&lab.out("M9/configs/64-socket-sync-2.toml")).unwrap().cluster().unwrap();
     assert_eq!(cluster.nodes[0].service, sidelong_config::Service::Burn);
-    assert_eq!(cluster.reconfig.configuration, Configuration::Rigid);
+    assert_eq!(cluster.baseline.configuration, Configuration::Rigid);
     let text = lab.read("M9/report.md");
     for part in [
         "| rdma-sync over the best of the others at 64 ms, % | close to 25 | 37.5 |",

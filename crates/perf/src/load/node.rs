@@ -42,14 +42,15 @@ impl Ground {
         let name = format!("perf-load-{}", std::process::id());
         let run = RunDirectory::open(default_run_dir(&name))?;
         let [origin, edge] = free_ports()?;
-        let file = ClusterFile {
+        let mut file = ClusterFile {
             cluster: Identity { name, fabric: Fabric::Shm, ..Identity::default() },
-            load: Load { scheme, period, proc_period: period, ..Load::default() },
+            load: Load { period, proc_period: period, ..Load::default() },
             sites: vec![SiteEntry::new("a", "a.example", 1)],
             nodes: vec![NodeEntry { service: Some(Service::None), ..NodeEntry::new(NAME, 1, origin) }],
             edges: vec![EdgeEntry::new("reader", edge)],
             ..ClusterFile::default()
         };
+        file.set_scheme(scheme);
         Ok(Ground { file, run })
     }
 

@@ -37,7 +37,7 @@ use sidelong_workload::client::{Generator, Live, Run};
 use sidelong_workload::walk::{self, Walker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-use crate::cluster::with_nodes;
+use crate::cluster::{self, with_nodes};
 use crate::event::Event;
 use crate::failure::{Failure, say, some};
 use crate::hangup::Hangup;
@@ -113,7 +113,7 @@ impl Status<'_> {
 /// Runs the cluster to its end. With `quiet` it prints no greeting.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let mut file = match (&args.config, args.demo) {
-        (Some(path), _) => ClusterFile::load(path)?,
+        (Some(path), _) => cluster::load(path)?,
         (None, Some(Demo::Auction)) => auction::cluster()?,
         (None, None) => ClusterFile::demo(),
     };

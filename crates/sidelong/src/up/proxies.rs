@@ -141,9 +141,9 @@ pub(super) fn in_place_of_edges(
     let program = foreign::find(names, "--front")?;
     let led = FrontEntry { by: by.at_fronts(), ..FrontEntry::new("", make.of_file()) };
     let module = if by.is_led() { make.module(program, led.led_by())? } else { None };
-    if !by.is_led() && file.reconfig.configuration == Configuration::Reconfigured {
+    if !by.is_led() && file.baseline.configuration == Configuration::Reconfigured {
         // Nobody would move nodes.
-        file.reconfig.configuration = Configuration::Rigid;
+        file.baseline.configuration = Configuration::Rigid;
     }
     let mut proxies = Vec::new();
     for edge in std::mem::take(&mut file.edges) {

@@ -91,14 +91,14 @@ pub(super) fn in_place_of_origins(
 /// Replaces the built-in origins by foreign servers, by a program of that name.
 fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<Vec<Server>, Failure> {
     let cluster = file.cluster()?;
-    if file.reconfig.configuration == Configuration::OverProvisioned {
+    if file.baseline.configuration == Configuration::OverProvisioned {
         // The nodes that this adds are in the file from here on, because each needs a server.
         let given: usize = file.nodes.iter().map(|entry| entry.count).sum();
         if let Some(last) = file.nodes.last_mut() {
             last.count += cluster.nodes.len() - given;
         }
         file.sites.iter_mut().zip(&cluster.sites).for_each(|(entry, site)| entry.nodes = site.nodes);
-        file.reconfig.configuration = Configuration::Rigid;
+        file.baseline.configuration = Configuration::Rigid;
     }
     let nodes = cluster.nodes.into_iter().filter(|node| !node.is_foreign);
     let server = |node: Node| {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn each_node_has_a_server_also_those_that_over_provisioning_adds() {
         let mut file = ClusterFile::demo();
-        file.reconfig.configuration = Configuration::OverProvisioned;
+        file.baseline.configuration = Configuration::OverProvisioned;
         let before = file.cluster().unwrap();
         let servers = replace(&mut file, Make::Gunicorn, "gunicorn").unwrap();
         let after = file.cluster().unwrap();

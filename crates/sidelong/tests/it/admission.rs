@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
+use sidelong_config::{Configuration, SiteEntry};
 
 use crate::support::{Client, Cluster, STALE_MAX, SetOnDrop, eventually, get, metrics, try_get};
 
@@ -18,7 +18,7 @@ const CLIENTS: usize = 30;
 fn cluster(sites: &[&str]) -> Cluster {
     let sites: Vec<_> = sites.iter().map(|site| (*site, 1)).collect();
     let mut cluster = Cluster::new(&sites).with_service(Duration::from_millis(20));
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.edges.truncate(1);
     // Ten requests may wait.
     cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
@@ -127,7 +127,7 @@ fn beside_beta(
 ) {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).with_service(Duration::from_millis(20));
     cluster.file.edges.truncate(1);
-    cluster.file.reconfig.configuration = configuration;
+    cluster.file.baseline.configuration = configuration;
     // A node that stalls is not taken for dead, and needs no other in its place.
     cluster.file.load.stale = STALE_MAX;
     alpha(&mut cluster.file.sites[0]);
@@ -366,9 +366,8 @@ fn by_the_papers_rule_nobody_is_let_in_while_all_nodes_are_overloaded_and_all_wh
     let mut cluster = cluster(&["alpha"]);
     cluster = cluster.with_service(Duration::from_secs(600));
     cluster.file.sites[0].queue_max = None;
-    cluster.file.admission.rule = AdmissionRule::Paper;
+    cluster.file.baseline.threshold = Some(0.0);
     // Whatever a node does is too much, and this one is always busy.
-    cluster.file.admission.threshold = 0.0;
     let node = cluster.part("node", "n1");
     let address = cluster.node(0);
     eventually("the node has read its file", || try_get(address, "any", "/healthz").is_ok());

@@ -592,7 +592,7 @@ fn a_server_that_hangs_is_replaced() {
 fn a_thousand_sessions_that_are_killed_hold_nothing_up() {
     let Some(mut auction) = Auction::new(Books::Sqlite) else { return };
     // Otherwise the load may take the last node of the other site, which n2 then may not leave.
-    auction.cluster.file.reconfig.configuration = Configuration::Rigid;
+    auction.cluster.file.baseline.configuration = Configuration::Rigid;
     let cluster = &auction.cluster;
     let _servers: Vec<_> = (0..3).map(|node| auction.serve_as(node, 2, &[])).collect();
     let _agents = ["n1", "n2", "n3"].map(|name| cluster.part("node", name));

@@ -174,7 +174,7 @@ fn a_floor_is_broken_by_force_alone_and_filled_up_by_the_edges() {
 #[test]
 fn force_says_which_floor_it_breaks() {
     let mut cluster = quiet();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
     let said = cluster.run(&["drain", "n4", "--force"]).succeeded();
@@ -204,7 +204,7 @@ fn a_person_moves_what_runs_whatever_became_of_the_file() {
 /// A request at n1, the only node of alpha then, that ends when its client has sent so many bytes.
 fn with_open_request(bytes: usize) -> (Cluster, Running, Client) {
     let mut cluster = quiet();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.reconfig.drain_max = Duration::from_secs(3);
     // The request stays open for as long as a test takes on a busy machine.
     let limits = &mut cluster.file.limits;
@@ -278,7 +278,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     refused(&cluster, &["move", "n1", "gamma"], "no site \"gamma\"; it has alpha, beta");
     refused(&cluster, &["resume", "n1"], "no node of cluster test is heard: ");
     assert!(!cluster.run_dir().exists(), "nothing was created");
-    cluster.file.reconfig.protocol = Protocol::Paper;
+    cluster.file.baseline.protocol = Protocol::Paper;
     refused(&cluster, &["drain", "n1"], "the published protocol has no moves by hand");
     // The words outlive a cluster that was killed; nobody is there to have requests.
     let cluster = quiet();

@@ -185,7 +185,7 @@ fn configuration(at: &std::path::Path, address: &str) -> String {
 fn a_node_changes_what_it_runs_and_no_request_finds_the_wrong_site() {
     let Some(mut sites) = Sites::new() else { return };
     // No edge moves a node for its load.
-    sites.cluster.file.reconfig.configuration = Configuration::Rigid;
+    sites.cluster.file.baseline.configuration = Configuration::Rigid;
     let up = sites.up();
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {

@@ -107,7 +107,7 @@ struct Led {
 fn new_cluster() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
     cluster.file.edges.clear();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.reconfig.drain_max = Duration::from_secs(2);
     cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
     cluster.file.sites[0].connect = Some(cluster.at(ALPHA));
@@ -718,6 +718,7 @@ fn a_front_keeps_no_capability_that_it_does_not_need() {
 fn without_capabilities_the_front_says_what_it_needs() {
     let mut cluster = new_cluster();
     cluster.file.fronts[0].dir = Some(cluster.path("bpf"));
+    cluster.file.baseline.configuration = Configuration::default();
     let mut command = Command::new("setpriv");
     command.args([
         "--bounding-set=-all",

@@ -68,7 +68,7 @@ fn is_seen(fates: &Mutex<Vec<Fate>>, so_far: usize, node: &str) -> bool {
 fn a_killed_node_costs_no_answer_and_comes_back() {
     let mut cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
     // None of the three leaves the site under load.
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     let _up = cluster.serving(&["--json"]);
     let mut killed = None;
     let fates = while_asked(&cluster, "alpha", 0, 4, |fates| {
@@ -259,19 +259,19 @@ fn moves_nodes(change: impl FnOnce(&mut Cluster)) {
 
 #[test]
 fn servers_may_move_themselves() {
-    moves_nodes(|cluster| cluster.file.reconfig.by = MovedBy::Server);
+    moves_nodes(|cluster| cluster.file.baseline.by = MovedBy::Server);
 }
 
 #[test]
 fn the_papers_protocol_moves_nodes() {
-    moves_nodes(|cluster| cluster.file.reconfig.protocol = Protocol::Paper);
+    moves_nodes(|cluster| cluster.file.baseline.protocol = Protocol::Paper);
 }
 
 #[test]
 fn servers_may_move_themselves_by_the_papers_protocol() {
     moves_nodes(|cluster| {
-        cluster.file.reconfig.by = MovedBy::Server;
-        cluster.file.reconfig.protocol = Protocol::Paper;
+        cluster.file.baseline.by = MovedBy::Server;
+        cluster.file.baseline.protocol = Protocol::Paper;
     });
 }
 
@@ -283,14 +283,14 @@ fn memory_may_be_reached_over_tcp() {
 #[test]
 fn load_may_be_asked_for_over_sockets() {
     for scheme in [Scheme::SocketAsync, Scheme::SocketSync] {
-        moves_nodes(|cluster| cluster.file.load.scheme = scheme);
+        moves_nodes(|cluster| cluster.file.set_scheme(scheme));
     }
 }
 
 #[test]
 fn sockets_and_tcp_go_together() {
     moves_nodes(|cluster| {
-        cluster.file.load.scheme = Scheme::SocketSync;
+        cluster.file.set_scheme(Scheme::SocketSync);
         cluster.file.cluster.fabric = Fabric::Tcp;
     });
 }
@@ -298,7 +298,7 @@ fn sockets_and_tcp_go_together() {
 #[test]
 fn a_rigid_cluster_moves_nothing() {
     let mut cluster = loaded();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     let summary = summary(&cluster);
     assert_eq!(summary["moves"], 0, "{summary}");
     assert!(summary["sites"].as_array().unwrap().iter().all(|site| site["nodes"] == 2), "{summary}");
@@ -307,7 +307,7 @@ fn a_rigid_cluster_moves_nothing() {
 #[test]
 fn an_over_provisioned_cluster_has_nodes_for_the_worst_case() {
     let mut cluster = Cluster::demo().with_load(512, None);
-    cluster.file.reconfig.configuration = Configuration::OverProvisioned;
+    cluster.file.baseline.configuration = Configuration::OverProvisioned;
     let up: Running = cluster.serving(&["--json"]);
     let nodes: BTreeSet<_> =
         cluster.parts().into_iter().filter(|part| part.kind == "node").map(|part| part.name).collect();

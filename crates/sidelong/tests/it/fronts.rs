@@ -229,7 +229,7 @@ fn kill_children(proxy: &Running) {
 
 /// Nodes move by hand alone.
 fn by_hand(cluster: &mut Cluster) {
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
 }
 
 /// What a front says, changed by hand: it is stopped, and what it said counts on.

@@ -94,7 +94,7 @@ fn parts(
     haproxy_program()?;
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
     cluster.file.edges.clear();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.reconfig.drain_max = Duration::from_secs(2);
     cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
     let mut front = kind.front(&cluster, "front1");

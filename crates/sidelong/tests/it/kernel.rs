@@ -74,7 +74,7 @@ fn a_node_uses_no_cpu_in_a_minute() {
 
 fn sleeps_for(span: Duration) {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
-    cluster.file.load.scheme = Scheme::RdmaSync;
+    cluster.file.set_scheme(Scheme::RdmaSync);
     let Some(node) = lone_node(&cluster) else { return };
     assert_eq!(status(&node, "CapEff:") | status(&node, "CapPrm:"), 0, "it has given up all privileges");
     let mut reader = Reader::new(&cluster);
@@ -108,7 +108,7 @@ fn everybody_reads_what_the_kernel_keeps() {
     for scheme in [Scheme::RdmaSync, Scheme::ERdmaSync] {
         let mut cluster = Cluster::new(&[("alpha", 1)]);
         cluster.file.edges.truncate(1);
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         let Some(node) = lone_node(&cluster) else { return };
         let edge = cluster.part("edge", "edge1");
         eventually("the edge answers", || try_get(cluster.admin(0), "any", "/healthz").is_ok());
@@ -138,10 +138,10 @@ fn everybody_reads_what_the_kernel_keeps() {
 #[test]
 fn auto_takes_it_where_a_node_has_its_machine_to_itself() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
-    cluster.file.load.scheme = Scheme::RdmaSync;
+    cluster.file.set_scheme(Scheme::RdmaSync);
     let Some(node) = lone_node(&cluster) else { return };
     node.end().succeeded();
-    cluster.file.load.scheme = Scheme::Auto;
+    cluster.file.set_scheme(Scheme::Auto);
     let node = lone_node(&cluster).unwrap();
     let mut reader = Reader::new(&cluster);
     reader.fresh();
@@ -166,13 +166,13 @@ fn without_capabilities_auto_falls_back_and_a_forced_scheme_is_refused() {
         Running::start_command(command)
     };
     let missing = "rdma-sync is not available: CAP_BPF and CAP_PERFMON are missing";
-    cluster.file.load.scheme = Scheme::RdmaSync;
+    cluster.file.set_scheme(Scheme::RdmaSync);
     let line = node(&cluster).finish().refused();
     if !rustix::process::geteuid().is_root() {
         return skipped(&format!("kernel: only root can be without capabilities: {line}"));
     }
     assert!(line.contains(missing) && line.ends_with("use rdma-async, or auto"), "{line}");
-    cluster.file.load.scheme = Scheme::Auto;
+    cluster.file.set_scheme(Scheme::Auto);
     let fallen_back = node(&cluster);
     eventually("it serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
     let said = fallen_back.err();
@@ -185,7 +185,7 @@ fn without_capabilities_auto_falls_back_and_a_forced_scheme_is_refused() {
 fn a_data_center_on_one_machine_serves_and_moves() {
     for scheme in [Scheme::RdmaSync, Scheme::ERdmaSync] {
         let mut cluster = Cluster::demo().with_load(512, Some(3072));
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         let done = cluster.up(&["--json"]).finish();
         if done.code == Some(2) {
             return skipped(&format!("kernel: {}", done.refused()));

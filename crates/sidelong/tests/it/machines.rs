@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -53,9 +52,7 @@ impl Machines {
         fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
         let config = directory.join("cluster.toml");
         fs::write(&config, file.to_toml().unwrap()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
-        command.args([kind, name]).args(arguments).arg("--config").arg(config);
-        Running::start_command(command)
+        Running::start([&[kind, name], arguments, &["--config", config.to_str().unwrap()]].concat())
     }
 
     fn part(&self, kind: &str, name: &str) -> Running {
@@ -140,14 +137,14 @@ fn auto_takes_what_reaches_other_machines_and_says_why() {
 #[test]
 fn nodes_of_several_machines_may_move_themselves() {
     reads_routes_and_moves(|machines| {
-        machines.cluster.file.reconfig.by = MovedBy::Server;
+        machines.cluster.file.baseline.by = MovedBy::Server;
         machines.cluster.file.edges[0].fabric_listen = Some(machines.others[1].at(FABRIC + 3));
     });
 }
 
 #[test]
 fn load_may_be_asked_for_over_sockets_of_other_machines() {
-    reads_routes_and_moves(|machines| machines.cluster.file.load.scheme = Scheme::SocketAsync);
+    reads_routes_and_moves(|machines| machines.cluster.file.set_scheme(Scheme::SocketAsync));
 }
 
 #[test]
@@ -253,7 +250,7 @@ mod over_verbs {
     fn a_record_that_the_kernel_keeps_is_read() {
         if has_rdma() {
             let mut cluster = Cluster::new(&[("alpha", 1)]);
-            cluster.file.load.scheme = Scheme::RdmaSync;
+            cluster.file.set_scheme(Scheme::RdmaSync);
             at_ease(&mut cluster);
             let up = cluster.up(&["--fabric", "verbs", "--plain"]);
             let ages = |out: &str| -> Vec<f64> {
@@ -308,7 +305,7 @@ mod over_verbs {
 #[test]
 fn nodes_are_moved_by_hand_from_any_machine() {
     let mut machines = Machines::new();
-    machines.cluster.file.reconfig.configuration = Configuration::Rigid;
+    machines.cluster.file.baseline.configuration = Configuration::Rigid;
     let refused = machines.part("drain", "n3").finish().refused();
     assert!(refused.contains("nobody can read which requests edge1 has: give it fabric_listen"), "{refused}");
     machines.cluster.file.edges[0].fabric_listen = Some(machines.others[1].at(FABRIC + 9));

@@ -162,7 +162,7 @@ fn a_node_tells_its_own_figures_under_every_scheme() {
     for scheme in [Scheme::RdmaAsync, Scheme::SocketAsync, Scheme::SocketSync] {
         let mut cluster = Cluster::new(&[("alpha", 1)]);
         cluster.file.edges.truncate(1);
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         let _up = cluster.serving(&["--json"]);
         let asked = 5;
         let served =

@@ -19,7 +19,7 @@ const SERVICE: Duration = Duration::from_millis(20);
 /// A site with a queue target of 100 ms, and one without a target: a node each, behind two edges.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(SERVICE);
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
     cluster
 }

@@ -87,7 +87,7 @@ fn a_server_takes_the_metrics_of_every_process() {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
     cluster.file.edges.truncate(1);
     // Its nodes are counted by site, so none may move.
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     let _up = cluster.serving(&["--json"]);
     for _ in 0..7 {
         assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1000").status, 200);

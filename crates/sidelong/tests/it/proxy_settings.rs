@@ -36,7 +36,7 @@ impl Stage {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.edges.clear();
         cluster.file.fronts.push(kind.front(&cluster, "web1"));
-        cluster.file.reconfig.configuration = Configuration::Rigid;
+        cluster.file.baseline.configuration = Configuration::Rigid;
         cluster.file.reconfig.drain_max = Duration::from_secs(30);
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
         change(&mut cluster);

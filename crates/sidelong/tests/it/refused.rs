@@ -10,7 +10,7 @@ use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
-use sidelong_config::{CachePeer, Fabric, Scheme, Tls, Workload, WorkloadKind};
+use sidelong_config::{CachePeer, Configuration, Fabric, Scheme, Tls, Workload, WorkloadKind};
 
 use crate::support::{Cluster, Running, eventually, run, run_lab, skipped};
 
@@ -67,6 +67,20 @@ fn fifo(path: &Path) {
 }
 
 /// Whoever opened it would wait for a writer that never comes.
+#[test]
+fn a_baseline_is_for_research() {
+    let mut cluster = small();
+    cluster.file.baseline.configuration = Configuration::Rigid;
+    let file = cluster.config();
+    for words in [&["up"][..], &["node", "n1"], &["edge", "edge1"], &["status"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args(words).arg("--config").arg(&file);
+        let line = Running::start_command(command).finish().refused();
+        assert!(line.contains("cluster.toml has [baseline]") && line.contains("use sidelong-lab"), "{line}");
+    }
+    assert!(run_lab(["config", "check", file.to_str().unwrap()]).succeeded().contains(", rigid\n"));
+}
+
 #[test]
 fn a_fifo_in_place_of_a_file_is_refused_at_once() {
     let mut cluster = small();
@@ -260,7 +274,7 @@ fn a_scheme_that_cannot_be_had_is_refused_with_the_reason() {
     // Two nodes on one machine, which the kernel cannot tell apart.
     let mut cluster = Cluster::new(&[("alpha", 2)]);
     for (scheme, name) in [(Scheme::RdmaSync, "rdma-sync"), (Scheme::ERdmaSync, "e-rdma-sync")] {
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         let line = cluster.part("node", "n1").finish().refused();
         assert!(line.starts_with(name) && line.contains("n1 shares its machine"), "{line}");
         assert!(line.contains("cgroup") && line.ends_with("use rdma-async, or auto"), "{line}");

@@ -118,7 +118,7 @@ fn each_site_has_its_own_servers() {
 fn a_record_has_the_connections_of_a_server_and_its_queue() {
     for scheme in [Scheme::RdmaAsync, Scheme::RdmaSync, Scheme::SocketSync] {
         let mut cluster = foreign(&[("alpha", 1)]);
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         // The kernel tells ports apart, and not the addresses at which other tests use the same port.
         let server = cluster.at(10_000 + (std::process::id() % 10_000) as u16);
         cluster.file.nodes[0].server = Some(server.into());
@@ -244,7 +244,7 @@ fn a_server_has_done_with_a_site_when_it_takes_up_another() {
 #[test]
 fn an_nginx_has_done_with_a_site_when_it_takes_up_another() {
     let mut cluster = Draining::cluster();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.reconfig.drain_max = Duration::from_secs(30);
     let nginx = Draining::start(cluster, |cluster, name, node| {
         Some(vec![nginx_that_logs(cluster, name, cluster.node(node))?])
@@ -385,7 +385,7 @@ fn a_node_stays_where_it_is_while_its_server_hangs_in_a_drain() {
 #[test]
 fn an_agent_listens_on_no_port_of_its_server() {
     let mut cluster = foreign(&[("alpha", 1)]);
-    cluster.file.load.scheme = Scheme::RdmaAsync;
+    cluster.file.set_scheme(Scheme::RdmaAsync);
     let agent = cluster.part("node", "n1");
     agent_is_up(&cluster, 0);
     let _server = TcpListener::bind(cluster.node(0)).unwrap();
@@ -409,7 +409,7 @@ fn waits(process: &Running) -> u64 {
 #[test]
 fn an_agent_wakes_seldom_and_so_costs_its_server_little() {
     let mut cluster = Cluster::new(&[("alpha", 2)]);
-    cluster.file.load.scheme = Scheme::RdmaAsync;
+    cluster.file.set_scheme(Scheme::RdmaAsync);
     let server = cluster.node(1);
     cluster.file.nodes[1] =
         NodeEntry { admin: cluster.file.nodes[1].admin, ..NodeEntry::foreign("n2", 1, server) };
@@ -427,7 +427,7 @@ fn an_agent_wakes_seldom_and_so_costs_its_server_little() {
 #[test]
 fn the_load_is_that_of_the_control_group_in_which_the_server_runs() {
     let mut cluster = foreign(&[("alpha", 1)]);
-    cluster.file.load.scheme = Scheme::RdmaAsync;
+    cluster.file.set_scheme(Scheme::RdmaAsync);
     let Some(server) = gunicorn(&cluster, "one", cluster.node(0), 1) else { return };
     let has_network = |cluster: &Cluster| {
         let agent = cluster.part("node", "n1");
@@ -575,8 +575,8 @@ fn a_server_without_workers_is_not_bound_by_them() {
 fn who_connects_past_the_edges_is_named_and_keeps_the_node_from_moving() {
     for exclusive in [None, Some(false)] {
         let mut cluster = foreign(&[("alpha", 1), ("beta", 2)]);
-        cluster.file.load.scheme = Scheme::RdmaAsync;
-        cluster.file.reconfig.configuration = Configuration::Rigid;
+        cluster.file.set_scheme(Scheme::RdmaAsync);
+        cluster.file.baseline.configuration = Configuration::Rigid;
         let server = cluster.at(30_000 + (std::process::id() % 2_000) as u16);
         cluster.file.nodes[0].server = Some(server.into());
         cluster.file.nodes[0].exclusive = exclusive;

@@ -17,7 +17,7 @@ const SITES: [&str; 2] = ["alpha", "beta"];
 fn at_ports(sites: &[(&str, usize)], first: u16) -> Cluster {
     let mut cluster = foreign(sites);
     // The nodes move by hand alone.
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.reconfig.drain_max = Duration::from_secs(30);
     let last = cluster.file.nodes.len() - 1;
     for index in 0..=last {
@@ -112,7 +112,7 @@ fn each_site_has_servers_of_its_own_on_a_node() {
 fn a_record_has_the_connections_and_queues_of_all_ports() {
     for scheme in [Scheme::RdmaAsync, Scheme::SocketSync] {
         let mut cluster = at_ports(&[("alpha", 1), ("beta", 1)], 5401);
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         let [alpha, beta] = [0, 1].map(|site| port(&cluster, 0, site));
         let Some(_one) = gunicorn(&cluster, "one", alpha, 1) else { return };
         let Some(_two) = gunicorn(&cluster, "two", beta, 1) else { return };

@@ -140,7 +140,7 @@ fn moves_show_in_words_and_sites() {
 #[test]
 fn a_table_is_sorted_and_filtered() {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.load.stale = STALE_MAX;
     let _up = cluster.serving(&["--json"]);
     let config = cluster.config();

@@ -86,7 +86,7 @@ fn an_edge_speaks_http2_to_a_server_at_a_unix_socket() {
 fn a_record_has_the_connections_at_a_unix_socket_and_its_queue() {
     for scheme in [Scheme::Auto, Scheme::SocketSync, Scheme::RdmaSync] {
         let mut cluster = at_sockets(foreign(&[("alpha", 1)]));
-        cluster.file.load.scheme = scheme;
+        cluster.file.set_scheme(scheme);
         cluster.file.nodes[0].workers = Some(1);
         let Some(_server) = gunicorn(&cluster, "one", server(&cluster, 0), 1) else { return };
         let mut agent = cluster.part("node", "n1");

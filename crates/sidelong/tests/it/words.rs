@@ -96,7 +96,7 @@ fn answers(cluster: &Cluster, edge: usize, site: &str) -> bool {
 
 fn is_put_right(configuration: Configuration) {
     let mut cluster = cluster();
-    cluster.file.reconfig.configuration = configuration;
+    cluster.file.baseline.configuration = configuration;
     let mut up = cluster.serving(&["--json"]);
     eventually("it begins legal", || is_legal(&cluster));
     let parts = cluster.parts();

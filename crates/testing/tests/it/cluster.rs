@@ -48,8 +48,8 @@ impl InProcess {
         file.cluster.name = "test".into();
         file.cluster.run_dir = Some(directory.path().join("run"));
         // A record that the kernel keeps would cost this process its privileges.
-        file.load.scheme = Scheme::RdmaAsync;
-        file.reconfig.configuration = Configuration::Rigid;
+        file.set_scheme(Scheme::RdmaAsync);
+        file.baseline.configuration = Configuration::Rigid;
         file.sites = ["alpha", "beta"].map(|name| SiteEntry::new(name, format!("{name}.test"), 1)).into();
         let nodes = ["n1", "n2"].map(|name| (name, listener()));
         file.nodes = nodes.iter().map(|(name, (_, at))| NodeEntry::new(*name, 1, *at)).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use sidelong_config::{AdmissionRule, Tls};
+use sidelong_config::Tls;
 
 use sidelong_testing::certificates::{ECDSA, RSA, certificate, certificate_for};
 use sidelong_testing::{Client, Cluster, Here, STALE_MAX, eventually, metrics, skipped, try_get};
@@ -29,7 +29,7 @@ fn who_is_turned_away_hears_it_over_http2_too() {
     }
     let started = cluster(|cluster| {
         *cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(Duration::from_secs(600));
-        cluster.file.admission.rule = AdmissionRule::Paper;
+        cluster.file.baseline.threshold = Some(1.0);
         // A record that is too old admits all.
         cluster.file.load.stale = STALE_MAX;
     });

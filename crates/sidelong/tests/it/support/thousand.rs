@@ -22,7 +22,7 @@ pub const NODES: usize = 1_000;
 pub fn two_sites() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", NODES - 1), ("beta", 1)]).foreign();
     cluster.file.edges.clear();
-    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.baseline.configuration = Configuration::Rigid;
     cluster.file.load.stale = STALE_MAX;
     cluster
 }
