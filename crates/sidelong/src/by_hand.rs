@@ -10,6 +10,7 @@ use sidelong_layout::{NodeId, SiteId};
 
 use crate::cluster;
 use crate::failure::{Failure, say};
+use crate::running::running;
 use crate::top;
 
 #[derive(Args)]
@@ -135,7 +136,7 @@ struct Named {
 fn named(of: &RunningArgs, name: &str) -> Result<Named, Failure> {
     let file = match &of.config {
         Some(file) => file.clone(),
-        None => top::running()?,
+        None => running()?,
     };
     let cluster = cluster::cluster(&file, of.fabric)?;
     let names = || cluster.nodes.iter().map(|node| node.name.as_str());

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use crate::cluster::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
-use crate::top;
+use crate::running::running;
 
 #[derive(Args)]
 #[command(after_help = HISTORY_FILES)]
@@ -63,7 +63,7 @@ pub(crate) fn time_of_day(text: &str) -> Result<String, String> {
 pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
     let config = match &args.config {
         Some(config) => config.clone(),
-        None => top::running()?,
+        None => running()?,
     };
     let cluster = cluster(&config, None)?;
     let unknown = |what: &str, name: &str, known: Vec<&str>| {

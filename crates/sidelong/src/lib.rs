@@ -25,7 +25,9 @@ mod parent;
 mod part;
 mod progress;
 mod research;
+mod running;
 mod status;
+mod table;
 mod top;
 mod up;
 

@@ -17,7 +17,8 @@ use sidelong_workload::deadline::Timed;
 
 use crate::cluster;
 use crate::failure::{Failure, say};
-use crate::top;
+use crate::running::running;
+use crate::table::table;
 
 #[derive(Args)]
 #[command(after_help = STATUS_END)]
@@ -67,7 +68,7 @@ impl From<String> for Problem {
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let file = match &args.config {
         Some(file) => file.clone(),
-        None => top::running()?,
+        None => running()?,
     };
     let cluster = cluster::cluster(&file, None)?;
     let asked = ask(&cluster);
@@ -275,7 +276,7 @@ impl<'a> Report<'a> {
         ];
         let rows = self.sites.iter().map(SiteReport::row).collect();
         // The reasons come last, as their length has no bound.
-        top::table(&mut text, &head, rows, 3);
+        table(&mut text, &head, rows, 3);
         let by_hand = self.nodes.iter().filter_map(NodeReport::by_hand).collect::<Vec<_>>();
         if !by_hand.is_empty() {
             text += &format!("\n{}\n", by_hand.join("\n"));
@@ -284,12 +285,12 @@ impl<'a> Report<'a> {
         let rows: Vec<_> = foreign.map(NodeReport::row).collect();
         if !rows.is_empty() {
             text.push('\n');
-            top::table(&mut text, &NodeReport::HEAD, rows, 3);
+            table(&mut text, &NodeReport::HEAD, rows, 3);
         }
         let rows: Vec<_> = self.edges.iter().filter_map(EdgeReport::documents).collect();
         if !rows.is_empty() {
             text.push('\n');
-            top::table(&mut text, &EdgeReport::DOCUMENTS_HEAD, rows, 1);
+            table(&mut text, &EdgeReport::DOCUMENTS_HEAD, rows, 1);
         }
         for node in self.nodes.iter().filter(|node| node.is_failing) {
             text += &format!("{} does not answer: requests to it have failed\n", node.name);

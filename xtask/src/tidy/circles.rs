@@ -11,9 +11,6 @@ use crate::repo::Repo;
 /// Most files in a circle.
 const FILES_MAX: usize = 5;
 
-/// The crates whose largest circle has more files, and how many. None may grow.
-const EXCEPTIONS: &[(&str, usize)] = &[("crates/lab/src/", 65), ("crates/sidelong/src/", 29)];
-
 /// How often a name is passed on at most.
 const PASSES_MAX: usize = 8;
 
@@ -29,16 +26,14 @@ pub(super) fn look(repo: &Repo) -> Found {
 }
 
 fn too_large(within: &str, files: &BTreeMap<String, &str>) -> Option<Problem> {
-    let exception = EXCEPTIONS.iter().find(|(exception, _)| *exception == within);
-    let max = exception.map_or(FILES_MAX, |(_, files)| *files);
     let named = named(files);
     let circle = largest_circle(&named);
     let what = format!(
-        "{} files name each other in a circle, of at most {max}: move what several need below them: {}",
+        "{} files name each other in a circle, of at most {FILES_MAX}: move what several need below them: {}",
         circle.len(),
         circle.iter().copied().collect::<Vec<_>>().join(" "),
     );
-    (circle.len() > max).then(|| Problem::new(within.trim_end_matches('/'), 1, what))
+    (circle.len() > FILES_MAX).then(|| Problem::new(within.trim_end_matches('/'), 1, what))
 }
 
 /// The path of the module that a file holds, `crate` for the root; `None` for tests.
@@ -90,7 +85,14 @@ struct Said {
 
 impl Said {
     fn of(module: &str, text: &str, files: &BTreeMap<String, &str>) -> Said {
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let begins_tests = |(at, mark): &(usize, &str)| {
+            text[at + mark.len()..]
+                .lines()
+                .next()
+                .is_some_and(|line| after_visibility(line, "mod ").is_some())
+        };
+        let tests = text.match_indices("#[cfg(test)]\n").find(begins_tests);
+        let code = tests.map_or(text, |(at, _)| &text[..at]);
         let mut lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         let (mut imports, mut rest) = (Vec::new(), String::new());
         while let Some(line) = lines.next() {
@@ -248,7 +250,7 @@ mod tests {
 
     #[test]
     fn tests_and_prose_may_name_what_they_like() {
-        let b = "//! Beside crate::a.\npub(in crate::a) fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}";
+        let b = "//! Beside crate::a.\npub(in crate::a) fn f() {}\n#[cfg(test)]\npub(crate) mod tests {\n    use crate::a::A;\n}";
         assert!(circle(&[("a.rs", "use crate::b::B;"), ("b.rs", b)]).is_empty());
         assert_eq!(module("b/tests.rs"), None);
     }

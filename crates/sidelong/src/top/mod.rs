@@ -6,7 +6,6 @@
 mod asking;
 mod column;
 mod controls;
-mod find;
 mod look;
 mod report;
 mod screen;
@@ -29,13 +28,12 @@ use crate::duration::interval;
 use crate::failure::{Failure, say};
 use crate::monitor::Monitor;
 use crate::page::Terminal;
+use crate::running::running;
 use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
 
 pub(crate) use asking::{Asking, Documents};
 pub(crate) use column::Column;
-pub(crate) use find::running;
-pub(crate) use report::table;
 
 #[derive(Args)]
 #[command(after_help = TOP_KEYS)]
@@ -91,7 +89,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     }
     let file = match &args.config {
         Some(file) => file.clone(),
-        None => find::running()?,
+        None => running()?,
     };
     let cluster = cluster::cluster(&file, args.fabric)?;
     refuse_absent(&cluster, &file)?;
