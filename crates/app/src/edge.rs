@@ -179,7 +179,7 @@ impl Memory {
             false => None,
             true => {
                 let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
-                let share = offer_share(&offer.host, &member.name, map, parts.life())?;
+                let share = offer_share(&offer.host, &member.name, map, parts.instance())?;
                 offer.publish(share.key())?;
                 Some(share)
             }
@@ -188,7 +188,7 @@ impl Memory {
             false => None,
             true => {
                 let nodes = parts.cluster.nodes.len();
-                let front = offer_front(&offer.host, &member.name, nodes, parts.life())?;
+                let front = offer_front(&offer.host, &member.name, nodes, parts.instance())?;
                 offer.publish(front.key())?;
                 Some(front)
             }
@@ -196,7 +196,7 @@ impl Memory {
         // In shared memory the first process creates the board; otherwise it is the first node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
-            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.life())?),
+            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.instance())?),
         };
         let own = share.iter().chain(&front).chain(led).cloned().collect();
         let lost = shutdown.clone();
