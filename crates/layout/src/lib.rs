@@ -44,7 +44,7 @@ pub use kernel::{
 pub use map::{
     BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, LOAD_SHAPES, WORDS_BYTES, WORDS_OWNERSHIP,
 };
-pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
+pub use record::{ByServer, DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
 pub use share::{NodeShare, ShareMap};
 pub use time::Time;
 pub use vocabulary::UnknownWord;

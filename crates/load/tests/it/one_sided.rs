@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sidelong_fabric::{
     Access, Directory as _, Host, Initiator, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost,
 };
-use sidelong_layout::{Ack, Hot, Instance, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Ack, ByServer, Hot, Instance, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Error, Keeper, KeeperSpec, Limits, OneSided, Reading, Source as _, Status, monotonic_ns,
 };
@@ -151,7 +151,7 @@ fn torn_records_are_never_read() {
                     queued: number,
                     served: number.into(),
                     busy: number,
-                    service_us: number,
+                    by_server: ByServer::service_us(number),
                     ..Hot::default()
                 };
                 for (index, value) in publisher.publish(hot) {
@@ -170,7 +170,7 @@ fn torn_records_are_never_read() {
         let hot = readings[0].hot.unwrap();
         let number = hot.connections;
         assert!(
-            [hot.queued, hot.busy, hot.service_us].iter().all(|field| *field == number)
+            [Some(hot.queued), Some(hot.busy), hot.service_us()].iter().all(|field| *field == Some(number))
                 && hot.served == number.into()
                 && hot.net_bytes_per_s == number.into()
                 && hot.sequence == number.wrapping_mul(2),
