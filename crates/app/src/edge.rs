@@ -15,7 +15,7 @@ use sidelong_layout::{EdgeId, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
 use sidelong_reconfig::{offer_board, offer_front};
 
-use crate::ended::ended_event;
+use crate::ended;
 use crate::event::Event;
 use crate::fabric::Offering;
 use crate::failure::Failure;
@@ -299,11 +299,6 @@ pub(crate) fn events(
     let (told, parts) = (Arc::clone(told), Arc::clone(parts));
     let recorder = history.map(Log::recorder);
     Box::new(move |event| {
-        if let (EdgeEvent::Ended(ended), Some(recorder)) = (&event, &recorder)
-            && let Some(record) = Record::of(&parts, &name, ended)
-        {
-            recorder.record(record);
-        }
         let at_ns = sidelong_load::monotonic_ns();
         let event = match event {
             EdgeEvent::Ready => {
@@ -312,7 +307,14 @@ pub(crate) fn events(
                 }
                 Event::Ready
             }
-            EdgeEvent::Ended(ended) => ended_event(&parts, &ended),
+            EdgeEvent::Ended(report) => {
+                let record = Record::of(&parts, &name, &report);
+                let event = ended::event(&parts, &report, &record);
+                if let Some(recorder) = recorder.as_ref().filter(|_| !report.was_late()) {
+                    recorder.record(record);
+                }
+                event
+            }
             EdgeEvent::FirstRequest { node, site, at } => Event::FirstRequest {
                 node: parts.node_name(node),
                 site: parts.site_name(site),

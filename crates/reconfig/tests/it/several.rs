@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, Instance, NodeId, SiteId};
-use sidelong_reconfig::{BoardInit, How, Links, Mover, Protocol, board_map, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, offer_board, offer_words};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
 
 use crate::support::plan::plan;
@@ -51,7 +51,7 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
     assert_eq!(taken, [false, false, true], "its site and its node are at a move, and others are not");
     several.begin(to(1, 2), Time(1));
     let ended = several.drive(&mut links, || Time(2), |_| ()).unwrap();
-    assert_eq!((ended.site, ended.how), (site(2), How::Lease(Outcome::Moved)));
+    assert_eq!((ended.task.site(), ended.outcome), (site(2), Outcome::Moved));
     assert!(several.is_at(site(1)) && several.takes(&to(2, 2)), "the first still waits");
 
     // Meanwhile its lock is renewed, and nothing is taken for abandoned.
@@ -65,6 +65,6 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
         }
         assert!(now.0 < 10 * DRAIN_NS_MAX, "it waits for no longer than it may");
     };
-    assert_eq!((ended.site, ended.how), (site(1), How::Lease(Outcome::NotDrained(Undrained::Node))));
+    assert_eq!((ended.task.site(), ended.outcome), (site(1), Outcome::NotDrained(Undrained::Node)));
     assert!(several.is_idle());
 }

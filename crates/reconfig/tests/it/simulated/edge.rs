@@ -13,7 +13,7 @@ use sidelong_fabric::sim::Network;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region};
 use sidelong_layout::{EdgeId, Instance, NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
-use sidelong_reconfig::{Ended, Links, Mover, Protocol, offer_front};
+use sidelong_reconfig::{Links, Mover, Protocol, Report, offer_front};
 
 use crate::simulated::cluster::{
     EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing,
@@ -36,7 +36,7 @@ pub(crate) enum Next {
     /// Looks at its clock, with the last reply in its hands.
     Hear,
     /// Ends a move or a repair.
-    End(Ended),
+    End(Report),
 }
 
 /// What its lives have in common.

@@ -264,11 +264,11 @@ pub(crate) fn child_main() {
         });
         // The first move may be told to let the load settle; it is then made at the next try.
         match ended {
-            Some(ended) if task == "repair" => repaired |= ended.plan.is_none(),
-            Some(ended) if !ended.moved() && ended.plan.is_some() => {
-                mover.begin(ended.plan.unwrap(), now());
-            }
-            Some(_) => repaired = true,
+            Some(report) if task == "repair" => repaired |= report.plan().is_none(),
+            Some(report) => match report.plan() {
+                Some(plan) if !report.moved() => mover.begin(*plan, now()),
+                _ => repaired = true,
+            },
             None => {}
         }
         if repaired && mover.is_idle() {
