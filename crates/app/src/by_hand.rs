@@ -11,10 +11,11 @@ use sidelong_config::Cluster;
 use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
+use time::OffsetDateTime;
 
 use crate::ended::{not_changed, undrained};
 use crate::failure::{Failure, some};
-use crate::history::{BY_HAND, ByHand, HELD, Log, PINNED, RESUMED, Record};
+use crate::history::{BY_HAND, HELD, Log, PINNED, RESUMED, Record, text, whole_us};
 use crate::parts::Parts;
 
 /// If neither the node nor the board is heard within this time, the cluster does not run.
@@ -121,8 +122,7 @@ impl Hand {
                 Outcome::NotDrained(kept) => return Err(self.not_drained(plan, kept)),
                 Outcome::NotChanged { fault } => {
                     let fault = not_changed(fault);
-                    let by_hand = self.by_hand(plan, "not-changed", None, Some(fault.clone()));
-                    self.keep(by_hand, began.elapsed());
+                    self.keep(plan, "not-changed", None, Some(fault.clone()), began.elapsed());
                     return Err(self.not_changed(plan, &fault));
                 }
                 // Somebody else was faster, or repaired the site first: the plan is made anew.
@@ -223,23 +223,24 @@ impl Hand {
             }
             (_, below) => below,
         };
-        self.keep(self.by_hand(plan, how, why, None), took);
+        self.keep(plan, how, why, None, took);
         said
     }
 
-    fn by_hand<'a>(
-        &'a self,
-        plan: Plan,
-        how: &'a str,
-        why: Option<String>,
-        fault: Option<String>,
-    ) -> ByHand<'a> {
-        let from = plan.from().map(|site| self.site(site));
-        ByHand { node: &self.name, from, to: self.site(plan.site()), how, why, fault }
-    }
-
-    fn keep(&self, done: ByHand<'_>, took: Duration) {
-        let record = Record::of_person(&user(), done, took);
+    /// Keeps in the history what was made of the node.
+    fn keep(&self, plan: Plan, how: &str, why: Option<String>, fault: Option<String>, took: Duration) {
+        let record = Record {
+            at: text(OffsetDateTime::now_utc()),
+            by: user(),
+            node: Some(self.name.clone()),
+            from: plan.from().map(|site| self.site(site).to_owned()),
+            to: self.site(plan.site()).to_owned(),
+            how: how.to_owned(),
+            took_us: whole_us(took),
+            why,
+            reason: None,
+            fault,
+        };
         match Log::open(&self.parts, BY_HAND) {
             Ok(Some(log)) => {
                 log.recorder().record(record);

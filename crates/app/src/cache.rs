@@ -151,7 +151,7 @@ impl Member {
     /// How a cache of the cluster is told what to carry out. `None` if it is alone on a machine of its own.
     fn way(&self, peer: &CachePeer) -> Option<Way> {
         let Some(secret) = self.parts.fabric.secret() else { return Some(Way::Socket(self.socket(peer))) };
-        let (cluster, _) = self.parts.life();
+        let cluster = self.parts.instance().cluster;
         Some(Way::Network { address: peer.fabric_listen?, secret: secret.clone(), cluster })
     }
 
@@ -262,14 +262,12 @@ impl Setup {
             return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways, near })));
         };
         let Peer { region, map, .. } = &peers[member.index];
-        let (identity, incarnation) = member.parts.life();
         let spec = RegionSpec {
             name: region,
             kind: RegionKind::Cache,
             len: map.len(),
             access: Access::ReadOnly,
-            cluster: identity,
-            incarnation,
+            instance: member.parts.instance(),
         };
         let region = regions::offer_owned(&offering.host, &spec, "memory_mb of the cache")?;
         region.key().map_or(Ok(()), |key| offering.publish(key))?;

@@ -41,14 +41,13 @@ struct Memory {
 
 impl Memory {
     fn offer(&mut self) -> Result<(), Failure> {
-        let (memory_bytes, (cluster, incarnation)) = (self.parts.document_bytes(), self.parts.life());
+        let memory_bytes = self.parts.document_bytes();
         let spec = RegionSpec {
             name: &self.region,
             kind: RegionKind::Cache,
             len: Documents::map(memory_bytes).len(),
             access: Access::ReadOnly,
-            cluster,
-            incarnation,
+            instance: self.parts.instance(),
         };
         let (name, kind, access) = (&*Documents::claims(&self.region), RegionKind::Claims, Access::Atomic);
         let claims = RegionSpec { name, kind, len: ClaimMap::LEN, access, ..spec };

@@ -15,7 +15,7 @@ use sidelong_layout::{EdgeId, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
 use sidelong_reconfig::{offer_board, offer_front};
 
-use crate::ended::ended_event;
+use crate::ended;
 use crate::event::Event;
 use crate::fabric::Offering;
 use crate::failure::Failure;
@@ -179,7 +179,7 @@ impl Memory {
             false => None,
             true => {
                 let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
-                let share = offer_share(&offer.host, &member.name, map, parts.life())?;
+                let share = offer_share(&offer.host, &member.name, map, parts.instance())?;
                 offer.publish(share.key())?;
                 Some(share)
             }
@@ -188,7 +188,7 @@ impl Memory {
             false => None,
             true => {
                 let nodes = parts.cluster.nodes.len();
-                let front = offer_front(&offer.host, &member.name, nodes, parts.life())?;
+                let front = offer_front(&offer.host, &member.name, nodes, parts.instance())?;
                 offer.publish(front.key())?;
                 Some(front)
             }
@@ -196,7 +196,7 @@ impl Memory {
         // In shared memory the first process creates the board; otherwise it is the first node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
-            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.life())?),
+            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.instance())?),
         };
         let own = share.iter().chain(&front).chain(led).cloned().collect();
         let lost = shutdown.clone();
@@ -299,11 +299,6 @@ pub(crate) fn events(
     let (told, parts) = (Arc::clone(told), Arc::clone(parts));
     let recorder = history.map(Log::recorder);
     Box::new(move |event| {
-        if let (EdgeEvent::Ended(ended), Some(recorder)) = (&event, &recorder)
-            && let Some(record) = Record::of(&parts, &name, ended)
-        {
-            recorder.record(record);
-        }
         let at_ns = sidelong_load::monotonic_ns();
         let event = match event {
             EdgeEvent::Ready => {
@@ -312,7 +307,14 @@ pub(crate) fn events(
                 }
                 Event::Ready
             }
-            EdgeEvent::Ended(ended) => ended_event(&parts, &ended),
+            EdgeEvent::Ended(report) => {
+                let record = Record::of(&parts, &name, &report);
+                let event = ended::event(&parts, &report, &record);
+                if let Some(recorder) = recorder.as_ref().filter(|_| !report.was_late()) {
+                    recorder.record(record);
+                }
+                event
+            }
             EdgeEvent::FirstRequest { node, site, at } => Event::FirstRequest {
                 node: parts.node_name(node),
                 site: parts.site_name(site),

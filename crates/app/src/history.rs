@@ -15,8 +15,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidelong_edge::Counts;
 use sidelong_fabric::RunDirectory;
-use sidelong_policy::reconfigure::Reason;
-use sidelong_reconfig::{Ended, How};
+use sidelong_policy::reconfigure::{MovePlan, Reason};
+use sidelong_reconfig::{Report, Task};
 use sidelong_state::Outcome;
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
@@ -65,48 +65,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a move that has just ended. `None` if another edge was faster, because two compete for most moves.
-    pub(crate) fn of(parts: &Parts, by: &str, ended: &Ended) -> Option<Record> {
-        let how = ended.how.word();
-        if ended.plan.is_some() && matches!(how, "busy" | "recent") {
-            return None;
-        }
-        let to = parts.site_name(ended.site);
-        let from = ended.plan.and_then(|plan| plan.from()).map(|site| parts.site_name(site));
-        Some(Record {
+    /// The record of a move or repair by `by` that has just ended.
+    pub(crate) fn of(parts: &Parts, by: &str, report: &Report) -> Record {
+        let to = parts.site_name(report.task.site());
+        let from = report.plan().and_then(MovePlan::from).map(|site| parts.site_name(site));
+        Record {
             at: text(OffsetDateTime::now_utc()),
             by: by.to_owned(),
-            node: ended.plan.map(|plan| parts.node_name(plan.node)),
-            how: how.to_owned(),
-            took_us: ended.ended.since(ended.began).as_micros().try_into().unwrap_or(u64::MAX),
-            why: ended
-                .plan
-                .map(|plan| plan.reason.told(from.as_deref(), &to).to_string())
-                .or(ended.cause.map(|cause| ended::told(parts, cause))),
-            reason: ended.plan.map(|plan| plan.reason),
-            fault: match ended.how {
-                How::Lease(Outcome::NotChanged { fault }) => Some(ended::not_changed(fault)),
+            node: report.plan().map(|plan| parts.node_name(plan.node)),
+            how: report.outcome.word().to_owned(),
+            took_us: whole_us(report.ended.since(report.began)),
+            why: Some(match &report.task {
+                Task::Move(plan) => plan.reason.told(from.as_deref(), &to).to_string(),
+                Task::Repair(_, cause) => ended::cause(parts, *cause),
+            }),
+            reason: report.plan().map(|plan| plan.reason),
+            fault: match report.outcome {
+                Outcome::NotChanged { fault } => Some(ended::not_changed(fault)),
                 _ => None,
             },
             from,
             to,
-        })
-    }
-
-    /// What a person has just made of a node.
-    pub(crate) fn of_person(by: &str, done: ByHand<'_>, took: Duration) -> Record {
-        let ByHand { node, from, to, how, why, fault } = done;
-        Record {
-            at: text(OffsetDateTime::now_utc()),
-            by: by.to_owned(),
-            node: Some(node.to_owned()),
-            from: from.map(str::to_owned),
-            to: to.to_owned(),
-            how: how.to_owned(),
-            took_us: took.as_micros().try_into().unwrap_or(u64::MAX),
-            why,
-            reason: None,
-            fault,
         }
     }
 
@@ -132,22 +111,6 @@ impl Record {
         };
         format!("{at}  {what} in {took_ms:.2} ms by {by}{why}\n")
     }
-}
-
-/// What a person makes of a node.
-pub(crate) struct ByHand<'a> {
-    /// The node.
-    pub(crate) node: &'a str,
-    /// The site that it served before.
-    pub(crate) from: Option<&'a str>,
-    /// The site that it serves now or, held, belongs to.
-    pub(crate) to: &'a str,
-    /// `moved`, `not-changed`, or one of [`HELD`], [`PINNED`], [`RESUMED`].
-    pub(crate) how: &'a str,
-    /// Why, in words.
-    pub(crate) why: Option<String>,
-    /// Why it could not change sites.
-    pub(crate) fault: Option<String>,
 }
 
 /// The history of what persons did. No node or edge has this name.
@@ -195,6 +158,11 @@ pub fn holders<'a>(run: &RunDirectory, movers: impl Iterator<Item = &'a str>) ->
 pub fn text(time: OffsetDateTime) -> String {
     // It holds no component that could be missing.
     time.format(TIME).unwrap_or_default()
+}
+
+/// A duration as records have it.
+pub(crate) fn whole_us(took: Duration) -> u64 {
+    took.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// The files of the mover of that name: the current one and the previous one.

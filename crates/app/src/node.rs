@@ -313,23 +313,23 @@ impl Memory {
             None => (RegionKind::Load, LOAD_BYTES),
         };
         let name = &load_region(&node.name);
-        let (cluster, incarnation) = parts.life();
-        let spec = RegionSpec { cluster, name, kind, len, access: Access::ReadOnly, incarnation };
+        let instance = parts.instance();
+        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, instance };
         let load = match record {
             Some(record) => host.offer_mapped(&spec, &record.memory()?)?,
             None => host.offer(&spec, |_| ())?,
         };
         // Before the words: see `Parts::board_init`.
         let board = match parts.fabric.shares_memory() || index == 0 {
-            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.life())?),
+            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), instance)?),
             false => None,
         };
         let words = match node.site.map(SiteId::new) {
             // Which site runs there, if any, nobody knows.
             Some(site) if parts.cluster.has_commands() => {
-                offer_changing_words(host, &node.name, site, parts.life())?
+                offer_changing_words(host, &node.name, site, instance)?
             }
-            site => offer_words(host, &node.name, site, parts.life())?,
+            site => offer_words(host, &node.name, site, instance)?,
         };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
             offer.publish(region.key())?;

@@ -10,7 +10,7 @@ use sidelong_edge::{
     NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
-use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
+use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, Instance, NodeId, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_load::{self as load, Foreign, OneSided, Records, Scheme, Sockets, Source, Status};
 use sidelong_os::{open_files_max, raise_open_files};
 use sidelong_policy::admission::{self, Controller, Promise};
@@ -76,9 +76,9 @@ impl Parts {
         Ok(Parts { cluster, run, fabric, began_ms })
     }
 
-    /// The cluster and the life of this process, as its regions carry them.
-    pub(crate) fn life(&self) -> (u64, u64) {
-        (self.fabric.identity(), self.began_ms)
+    /// This process, as its regions name it.
+    pub(crate) fn instance(&self) -> Instance {
+        Instance { cluster: self.fabric.identity(), incarnation: self.began_ms }
     }
 
     pub(crate) fn node_names(&self) -> Vec<String> {
@@ -218,10 +218,10 @@ impl Parts {
     /// Offers the board anew, if it was lost in shared memory.
     pub(crate) fn board_anew(&self) -> regions::Offer {
         let host = Host::Shm(ShmHost::new(self.run.path()));
-        let (map, life) = (self.board_map(), self.life());
+        let (map, instance) = (self.board_map(), self.instance());
         // Nodes may have moved since the board was first created.
         let init: Vec<_> = self.board_init().into_iter().map(|site| BoardInit { nodes: 0, ..site }).collect();
-        Box::new(move || offer_board(&host, map, &init, life))
+        Box::new(move || offer_board(&host, map, &init, instance))
     }
 
     pub(crate) fn board_init(&self) -> Vec<BoardInit> {

@@ -316,6 +316,7 @@ impl DocumentReader {
 mod tests {
     use sidelong_fabric::shm::ShmHost;
     use sidelong_fabric::{Host, RegionSpec, RunDirectory};
+    use sidelong_layout::Instance;
 
     use super::*;
 
@@ -323,7 +324,8 @@ mod tests {
 
     fn documents(run: &RunDirectory) -> Documents {
         let (name, kind, len) = ("n1.documents", RegionKind::Cache, Documents::map(MEMORY_BYTES).len());
-        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, cluster: 7, incarnation: 1 };
+        let instance = Instance { cluster: 7, incarnation: 1 };
+        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, instance };
         let host = Host::Shm(ShmHost::new(run.path()));
         let region = host.offer_owned(&spec).unwrap();
         let (name, kind, access) = (&*Documents::claims(name), RegionKind::Claims, Access::Atomic);

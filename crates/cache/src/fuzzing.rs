@@ -7,7 +7,7 @@ use std::time::Duration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Batch, Initiator, OwnedRegion, RegionSpec};
 use sidelong_layout::{
-    CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheItem, CacheMap, LINE_BYTES, RegionKind,
+    CACHE_ITEM_BYTES, CACHE_UNIT, CacheEntry, CacheItem, CacheMap, Instance, LINE_BYTES, RegionKind,
 };
 use sidelong_policy::cache::store::Eviction;
 
@@ -92,7 +92,7 @@ impl Bench {
         let map = CacheMap::new(1 << 20, 1);
         let directory = tempfile::tempdir().expect("there is a directory");
         let (kind, len, access) = (RegionKind::Cache, map.len(), Access::ReadOnly);
-        let spec = RegionSpec { name: "items", kind, len, access, cluster: 0, incarnation: 1 };
+        let spec = RegionSpec { name: "items", kind, len, access, instance: Instance::alone(1) };
         let host = sidelong_fabric::Host::Shm(ShmHost::new(directory.path()));
         let region = host.offer_owned(&spec).expect("it is offered");
         let mut initiator = Initiator::new();

@@ -299,7 +299,7 @@ mod tests {
 
     use sidelong_fabric::shm::ShmHost;
     use sidelong_fabric::{Access, Host, OwnedRegion, RegionSpec};
-    use sidelong_layout::RegionKind;
+    use sidelong_layout::{Instance, RegionKind};
 
     use super::*;
 
@@ -318,9 +318,8 @@ mod tests {
     fn bench(item: CacheItem) -> Bench {
         let map = CacheMap::new(8 << 20, 1);
         let directory = tempfile::tempdir().unwrap();
-        let (name, access) = ("items", Access::ReadOnly);
-        let spec =
-            RegionSpec { name, kind: RegionKind::Cache, len: map.len(), access, cluster: 0, incarnation: 1 };
+        let (name, access, instance) = ("items", Access::ReadOnly, Instance::alone(1));
+        let spec = RegionSpec { name, kind: RegionKind::Cache, len: map.len(), access, instance };
         let mut region = Host::Shm(ShmHost::new(directory.path())).offer_owned(&spec).unwrap();
         region.write(map.items(), bytemuck::bytes_of(&item));
         region.write(map.items() + CACHE_ITEM_BYTES, b"keyvalue");

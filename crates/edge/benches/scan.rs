@@ -14,7 +14,7 @@ use sidelong_edge::Loads;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Access, Directory as _, Host, Initiator, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, NodeId, RegionKind, SiteId, Time, valid};
+use sidelong_layout::{Hot, Instance, LOAD_BYTES, LOAD_HOT, NodeId, RegionKind, SiteId, Time, valid};
 use sidelong_load::{Limits, Reading, Records, Status, monotonic_ns};
 use sidelong_reconfig::{BoardInit, Links, board_map, load_region, offer_board, offer_words};
 use sidelong_state::Publisher;
@@ -44,19 +44,18 @@ impl Cluster {
                 regions.push(region);
             }
         };
-        keep(offer_board(&host(directory.path()), map, &sites, (0, 1)).expect("a board"));
+        keep(offer_board(&host(directory.path()), map, &sites, Instance::alone(1)).expect("a board"));
         for (index, name) in names.iter().enumerate() {
             // Each node is a process of its own: over tcp it has a thread that answers.
             let host = host(directory.path());
             let site = SiteId::new(index % SITES);
-            keep(offer_words(&host, name, Some(site), (0, 1)).expect("words"));
+            keep(offer_words(&host, name, Some(site), Instance::alone(1)).expect("words"));
             let spec = RegionSpec {
-                cluster: 0,
                 name: &load_region(name),
                 kind: RegionKind::Load,
                 len: LOAD_BYTES,
                 access: Access::ReadOnly,
-                incarnation: 1,
+                instance: Instance::alone(1),
             };
             let region = host.offer(&spec, |_| {}).expect("a load region");
             publish(&region, busy);

@@ -1,7 +1,7 @@
 //! The events of an edge, for people.
 
 use sidelong_layout::{NodeId, SiteId, Time};
-use sidelong_reconfig::Ended;
+use sidelong_reconfig::Report;
 
 /// An event. Times are of this machine's monotonic clock.
 #[derive(Clone, PartialEq, Debug)]
@@ -9,7 +9,7 @@ pub enum Event {
     /// The view is complete for the first time.
     Ready,
     /// A move or repair has ended.
-    Ended(Ended),
+    Ended(Report),
     /// The first request was sent to a node after it joined its site.
     FirstRequest {
         /// The node.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region, RunDirectory};
-use sidelong_layout::{HEADER_BYTES, NodeId, Ownership, ShareMap, SiteId, Time, WorkersMap};
+use sidelong_layout::{HEADER_BYTES, Instance, NodeId, Ownership, ShareMap, SiteId, Time, WorkersMap};
 use sidelong_policy::admission::{Client, Promise, Request, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health::HealthSettings;
@@ -75,9 +75,10 @@ impl Bench {
             has_led: false,
         };
         let host = Host::Shm(ShmHost::new(directory.path()));
-        let led = LedByMemory::offer(&host, "front", &cluster, (0, 1), now).expect("it is offered");
+        let led =
+            LedByMemory::offer(&host, "front", &cluster, Instance::alone(1), now).expect("it is offered");
         let [_, workers] = led.regions();
-        let share = offer_share(&host, "other", SHARE, (0, 1)).expect("it is offered");
+        let share = offer_share(&host, "other", SHARE, Instance::alone(1)).expect("it is offered");
         let run = RunDirectory::open(directory.path()).expect("it is there");
         run.publish(share.key()).expect("it is published");
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(9))), share: 0.5 };

@@ -18,7 +18,7 @@ use sidelong_fabric::{
     Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, Reader, Region, RegionSpec,
     Scanner, Target, Took,
 };
-use sidelong_layout::{NodeId, NodeShare, RegionKind, ShareMap, SiteId, Time};
+use sidelong_layout::{Instance, NodeId, NodeShare, RegionKind, ShareMap, SiteId, Time};
 use sidelong_policy::admission::{Verdict, Why};
 
 use crate::clock;
@@ -30,21 +30,13 @@ pub fn share_region(edge: &str) -> String {
     format!("{edge}.share")
 }
 
-/// Offers the share of the edge of that name, in its life `incarnation`. It counts once [`Exchange::run`] has begun.
+/// Offers the share of the edge of that name. It counts once [`Exchange::run`] has begun.
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the edge's name.
-pub fn offer_share(
-    host: &Host,
-    edge: &str,
-    map: ShareMap,
-    (cluster, incarnation): (u64, u64),
-) -> Result<Region, Error> {
+pub fn offer_share(host: &Host, edge: &str, map: ShareMap, instance: Instance) -> Result<Region, Error> {
     let (kind, access) = (RegionKind::Share, Access::ReadOnly);
-    host.offer(
-        &RegionSpec { cluster, name: &share_region(edge), kind, len: map.len(), access, incarnation },
-        |_| (),
-    )
+    host.offer(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, instance }, |_| ())
 }
 
 /// The other edges as last heard, for display.

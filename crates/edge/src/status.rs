@@ -169,7 +169,7 @@ impl State {
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),
                 queued: counted.map(|hot| hot.queued),
-                strangers: foreign.map_or(0, |hot| hot.service_us),
+                strangers: hot.and_then(|hot| hot.strangers()).unwrap_or(0),
                 is_shared: foreign.is_some_and(|hot| hot.valid & valid::SHARED != 0),
                 learned_workers,
                 is_bound,

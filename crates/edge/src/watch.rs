@@ -193,17 +193,14 @@ impl Watch {
     }
 
     fn drive(&mut self) {
-        while let Some(ended) = self.mover.drive(&mut self.links, clock::now, |_| ()) {
+        while let Some(report) = self.mover.drive(&mut self.links, clock::now, |_| ()) {
             if let Some(metrics) = &self.metrics {
-                match ended.plan {
-                    Some(plan) if ended.moved() => {
-                        let elapsed = ended.ended.since(ended.began);
-                        metrics.moved(&plan, elapsed);
-                    }
-                    _ => metrics.abandoned(ended.how.word()),
+                match report.plan() {
+                    Some(plan) if report.moved() => metrics.moved(plan, report.ended.since(report.began)),
+                    _ => metrics.abandoned(report.outcome.word()),
                 }
             }
-            (self.events)(Event::Ended(ended));
+            (self.events)(Event::Ended(report));
         }
     }
 }

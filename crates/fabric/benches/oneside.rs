@@ -19,7 +19,9 @@ use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
     Access, Batch, Directory as _, Host, Initiator, LinkId, OpId, Region, RegionSpec, RunDirectory,
 };
-use sidelong_layout::{HOT_BYTES, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, WORDS_BYTES, WORDS_OWNERSHIP};
+use sidelong_layout::{
+    HOT_BYTES, Hot, Instance, LOAD_BYTES, LOAD_HOT, RegionKind, WORDS_BYTES, WORDS_OWNERSHIP,
+};
 
 const NODES: usize = 1000;
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,7 +74,7 @@ fn publish(region: &Region, sequence: u32) {
 }
 
 fn offer(host: &Host, name: &str, (kind, len, access): (RegionKind, usize, Access)) -> Region {
-    host.offer(&RegionSpec { cluster: 0, name, kind, len, access, incarnation: 1 }, |_| {}).unwrap()
+    host.offer(&RegionSpec { name, kind, len, access, instance: Instance::alone(1) }, |_| {}).unwrap()
 }
 
 fn load() -> (RegionKind, usize, Access) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::inotify;
-use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
+use sidelong_layout::{HEADER_BYTES, Instance, RegionHeader, RegionKind};
 
 use crate::limits::NAME_BYTES_MAX;
 use crate::memory::Memory;
@@ -27,10 +27,8 @@ pub struct RegionSpec<'a> {
     pub len: usize,
     /// What its key grants.
     pub access: Access,
-    /// Hash of what the parts of the offering process's cluster must have alike; 0 for none.
-    pub cluster: u64,
-    /// Number that tells this life of the offering process from earlier ones.
-    pub incarnation: u64,
+    /// The process that offers it.
+    pub instance: Instance,
 }
 
 impl RegionSpec<'_> {
@@ -65,7 +63,7 @@ impl RegionSpec<'_> {
 
     /// The words that a region begins with.
     pub(crate) fn header(&self) -> [u64; HEADER_BYTES / 8] {
-        RegionHeader::new(self.kind, self.cluster, self.incarnation, self.len).words()
+        RegionHeader::new(self.kind, self.instance, self.len).words()
     }
 
     /// Memory that `file` maps, with the header written and the rest unchanged.

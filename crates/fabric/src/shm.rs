@@ -203,10 +203,10 @@ impl ShmHost {
         if !directory.is_name_of(&name, &file) {
             return Ok(None);
         }
-        match map(&file, spec.name, spec.cluster, (spec.kind, spec.len), Access::Atomic) {
+        match map(&file, spec.name, spec.instance.cluster, (spec.kind, spec.len), Access::Atomic) {
             Ok((header, memory)) => {
                 if lock == FlockOperation::NonBlockingLockExclusive {
-                    memory.fill(&RegionHeader { incarnation: spec.incarnation, ..header }.words());
+                    memory.fill(&RegionHeader { incarnation: spec.instance.incarnation, ..header }.words());
                 }
                 Ok(Some(Region::of_file(memory, self.key(spec), file)))
             }
@@ -327,7 +327,8 @@ fn is_cut_short(file: &File, spec: &RegionSpec<'_>) -> io::Result<bool> {
         return Ok(true);
     }
     file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0)?;
-    Ok(room < spec.len as u64 && RegionHeader::checked(&words, spec.cluster, spec.kind, spec.len).is_ok())
+    Ok(room < spec.len as u64
+        && RegionHeader::checked(&words, spec.instance.cluster, spec.kind, spec.len).is_ok())
 }
 
 /// The socket that hands out the descriptor of the region with that name.

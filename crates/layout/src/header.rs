@@ -71,6 +71,22 @@ pub enum RegionKind {
     Claims = 12,
 }
 
+/// One life of a process that offers regions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Instance {
+    /// Hash of what all parts of the process's cluster must have alike; 0 for a process of no cluster.
+    pub cluster: u64,
+    /// Number that distinguishes this life of the process from its earlier ones.
+    pub incarnation: u64,
+}
+
+impl Instance {
+    /// A process of no cluster.
+    pub const fn alone(incarnation: u64) -> Self {
+        Instance { cluster: 0, incarnation }
+    }
+}
+
 /// The first line of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
@@ -83,11 +99,11 @@ pub struct RegionHeader {
     pub kind: u32,
     /// [`LAYOUT_HASH`] of the writer.
     pub layout_hash: u64,
-    /// The incarnation of the process that offers the region.
+    /// [`Instance::incarnation`] of the process that offers the region.
     pub incarnation: u64,
     /// The region's length in bytes, this header included.
     pub len: u64,
-    /// Hash of what all parts of the cluster must have alike; 0 for a region of no cluster.
+    /// [`Instance::cluster`] of that process.
     pub cluster: u64,
     /// Zero.
     pub reserved: [u64; 2],
@@ -153,16 +169,16 @@ pub enum HeaderError {
 }
 
 impl RegionHeader {
-    /// The header of a region of this build, offered by a part of `cluster`.
-    pub const fn new(kind: RegionKind, cluster: u64, incarnation: u64, len: usize) -> Self {
+    /// The header of a region that a process of this build offers.
+    pub const fn new(kind: RegionKind, instance: Instance, len: usize) -> Self {
         RegionHeader {
             magic: MAGIC,
             version: LAYOUT_VERSION,
             kind: kind as u32,
             layout_hash: LAYOUT_HASH,
-            incarnation,
+            incarnation: instance.incarnation,
             len: len as u64,
-            cluster,
+            cluster: instance.cluster,
             reserved: [0; 2],
         }
     }

@@ -32,7 +32,9 @@ pub use choice::{ChoiceMap, EncodedAddress, NAME_BYTES};
 pub use claim::{Claim, ClaimMap};
 pub use front::{FrontMap, FrontWord};
 pub use hash::{fnv1a, mix64};
-pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
+pub use header::{
+    HEADER_BYTES, HeaderError, Instance, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind,
+};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
 pub use kernel::{
     BEAT_BYTES, Beat, KERNEL_BEAT, KERNEL_BYTES, KERNEL_MACHINE, KERNEL_PLACES, KERNEL_PORTS, MACHINE_BYTES,
@@ -42,7 +44,7 @@ pub use kernel::{
 pub use map::{
     BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, LOAD_SHAPES, WORDS_BYTES, WORDS_OWNERSHIP,
 };
-pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
+pub use record::{ByServer, DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
 pub use share::{NodeShare, ShareMap};
 pub use time::Time;
 pub use vocabulary::UnknownWord;

@@ -24,7 +24,7 @@ pub mod valid {
     pub const MEMORY: u16 = 1 << 2;
     /// `net_bytes_per_s`.
     pub const NETWORK: u16 = 1 << 3;
-    /// `connections`, `queued`, `busy`, `workers`, `service_us`, `served`.
+    /// `connections`, `queued`, `busy`, `workers`, `served`, and `by_server` as a service time.
     pub const ORIGIN: u16 = 1 << 4;
     /// `pending_interrupts`.
     pub const INTERRUPTS: u16 = 1 << 5;
@@ -74,9 +74,37 @@ pub struct Hot {
     pub served: u64,
     /// Workers that are serving a request.
     pub busy: u32,
-    /// Mean service time of a request, in us. Of a foreign server, whose time is not known: connections of others than the
-    /// edges, of late.
-    pub service_us: u32,
+    /// One figure, whose meaning depends on the server: see [`Hot::service_us`] and [`Hot::strangers`].
+    pub by_server: ByServer,
+}
+
+/// The figure of a hot line that means one thing of a server that keeps its own figures, and another of a foreign server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct ByServer(u32);
+
+impl ByServer {
+    /// Of a server that keeps its own figures: its mean service time of a request, in us.
+    pub const fn service_us(service_us: u32) -> Self {
+        ByServer(service_us)
+    }
+
+    /// Of a foreign server: connections of others than the edges, of late.
+    pub const fn strangers(connections: u32) -> Self {
+        ByServer(connections)
+    }
+}
+
+impl Hot {
+    /// The server's mean service time of a request, in us. `None` if the server does not keep its own figures.
+    pub fn service_us(&self) -> Option<u32> {
+        (self.valid & valid::ORIGIN != 0).then_some(self.by_server.0)
+    }
+
+    /// Connections of others than the edges to a foreign server, of late. `None` if the server keeps its own figures.
+    pub fn strangers(&self) -> Option<u32> {
+        (self.valid & valid::ORIGIN == 0).then_some(self.by_server.0)
+    }
 }
 
 /// The detail part, which no decision needs. Units are in the names.
@@ -187,9 +215,7 @@ const _: () = {
     assert!(offset_of!(Hot, valid) == 12 && offset_of!(Hot, run_queue) == 14);
     assert!(offset_of!(Hot, cpu_permille) == 24 && offset_of!(Hot, workers) == 30);
     assert!(offset_of!(Hot, net_bytes_per_s) == 32 && offset_of!(Hot, connections) == 40);
-    assert!(
-        offset_of!(Hot, served) == 48 && offset_of!(Hot, busy) == 56 && offset_of!(Hot, service_us) == 60
-    );
+    assert!(offset_of!(Hot, served) == 48 && offset_of!(Hot, busy) == 56 && offset_of!(Hot, by_server) == 60);
     assert!(offset_of!(Detail, reserved) == DETAIL_BYTES - 32);
 };
 

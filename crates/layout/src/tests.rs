@@ -29,7 +29,7 @@ fn what_cannot_be_used_says_why() {
 
 #[test]
 fn another_layout_is_refused_by_name() {
-    let header = RegionHeader::new(RegionKind::Load, 7, 1, LOAD_BYTES);
+    let header = RegionHeader::new(RegionKind::Load, Instance { cluster: 7, incarnation: 1 }, LOAD_BYTES);
     let check =
         |header: RegionHeader| RegionHeader::checked(&header.words(), 7, RegionKind::Load, LOAD_BYTES);
     assert_eq!(check(header), Ok(header));

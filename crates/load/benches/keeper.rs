@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
-use sidelong_layout::{LOAD_BYTES, RegionKind};
+use sidelong_layout::{Instance, LOAD_BYTES, RegionKind};
 use sidelong_load::{Foreign, Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Scope, monotonic_ns};
 
 const KEEPERS: usize = 8;
@@ -75,12 +75,11 @@ fn cost(recorder: impl Fn() -> Recorder, spec: KeeperSpec, others: impl FnOnce()
 fn keeper(directory: &std::path::Path, node: usize, recorder: Recorder, spec: KeeperSpec) -> Keeper {
     let name = format!("n{node}");
     let region = RegionSpec {
-        cluster: 0,
         name: &name,
         kind: RegionKind::Load,
         len: LOAD_BYTES,
         access: Access::ReadOnly,
-        incarnation: 1,
+        instance: Instance::alone(1),
     };
     let region = Host::Shm(ShmHost::new(directory)).offer(&region, |_| {}).expect("a region");
     Keeper::start(region, Some(recorder), || Some(1), spec).expect("a thread")

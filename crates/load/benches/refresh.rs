@@ -11,7 +11,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Initiator, Pace, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{Hot, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Hot, Instance, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Keeper, KeeperSpec, Limits, OneSided, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
     Sockets, Source, Status, find_address, monotonic_ns, publish_address,
@@ -22,12 +22,11 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr:
 
 fn region(directory: &Path, name: &str) -> Region {
     let spec = RegionSpec {
-        cluster: 0,
         name,
         kind: RegionKind::Load,
         len: LOAD_BYTES,
         access: Access::ReadOnly,
-        incarnation: 1,
+        instance: Instance::alone(1),
     };
     Host::Shm(ShmHost::new(directory)).offer(&spec, |_| {}).expect("a region")
 }

@@ -227,7 +227,7 @@ impl Kept {
                 hot.queued = server.queued;
                 hot.busy = server.busy;
                 hot.workers = server.workers;
-                hot.service_us = server.service_us;
+                hot.by_server = server.by_server;
                 hot.served = server.served;
             }
             _ => {

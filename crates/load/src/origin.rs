@@ -1,6 +1,6 @@
 //! The load figures that only the server itself knows.
 
-use sidelong_layout::{Hot, valid};
+use sidelong_layout::{ByServer, Hot, valid};
 
 /// The gauges of a server at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,7 +31,7 @@ impl OriginLoad {
         hot.queued = self.queued;
         hot.busy = self.busy;
         hot.workers = self.workers;
-        hot.service_us = self.service_us;
+        hot.by_server = ByServer::service_us(self.service_us);
         hot.served = self.served;
     }
 }

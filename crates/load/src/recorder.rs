@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use sidelong_layout::{Detail, Hot, valid};
+use sidelong_layout::{ByServer, Detail, Hot, valid};
 
 use crate::Error;
 use crate::listener::{Foreign, Listener, Listening};
@@ -54,7 +54,7 @@ impl Watched {
             self.foreign.fill(found.established, found.queued, hot);
         }
         if let Some((count, _)) = self.strangers {
-            hot.service_us = count;
+            hot.by_server = ByServer::strangers(count);
             hot.valid |= if self.is_exclusive { 0 } else { valid::SHARED };
         }
     }
@@ -155,7 +155,7 @@ mod tests {
             let mut recorder = recorder.of_foreign(foreign, edges, is_exclusive).unwrap();
             let mut seen = |now_ns| {
                 let hot = recorder.hot(now_ns);
-                (hot.service_us, hot.valid & valid::SHARED)
+                (hot.strangers().unwrap(), hot.valid & valid::SHARED)
             };
             // As long after the first count as none is put off.
             let came_ns = PAUSE_NS_MAX;
@@ -189,7 +189,8 @@ mod tests {
         let first = recorder.hot(0);
         assert_eq!(first.valid & (valid::ORIGIN | valid::NETWORK), valid::ORIGIN);
         assert_eq!((first.connections, first.queued, first.busy), (5, 4, 3));
-        assert_eq!((first.workers, first.service_us, first.served), (2, 900, 10));
+        assert_eq!((first.workers, first.service_us(), first.strangers()), (2, Some(900), None));
+        assert_eq!(first.served, 10);
 
         sent_bytes.store(7000, Ordering::Relaxed);
         let second = recorder.hot(RATE_WINDOW_NS);

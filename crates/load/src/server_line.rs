@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use sidelong_fabric::Region;
-use sidelong_layout::{Detail, Hot, LOAD_DETAIL, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Detail, Hot, LOAD_DETAIL, LOAD_HOT, RegionKind};
 use sidelong_os::monotonic_ns;
 use sidelong_state::{Publisher, Record};
 
@@ -63,17 +63,8 @@ impl Drop for ServerLine {
 impl Writer {
     fn publish(&mut self, now: &OriginLoad) {
         let time_ns = monotonic_ns();
-        let hot = Hot {
-            valid: valid::ORIGIN,
-            time_ns,
-            workers: now.workers,
-            connections: now.connections,
-            queued: now.queued,
-            served: now.served,
-            busy: now.busy,
-            service_us: now.service_us,
-            ..Hot::default()
-        };
+        let mut hot = Hot { time_ns, ..Hot::default() };
+        now.fill(&mut hot);
         store(&self.region, LOAD_HOT, &mut self.hot, hot);
         let totals = |load: &OriginLoad| (load.errors, load.sent_bytes);
         if self.last.as_ref().map(totals) != Some(totals(now)) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::results::{Completion, PerfFabric};
 use sidelong_fabric::control::{Endpoint, Secret, Session};
 use sidelong_fabric::{Batch, Directory as _, Host, Initiator, LinkId, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{HEADER_BYTES, RegionKind};
+use sidelong_layout::{HEADER_BYTES, Instance, RegionKind};
 
 use crate::args::DeviceArgs;
 use crate::device;
@@ -73,12 +73,11 @@ impl Pong {
 
 fn spec<'a>(name: &'a str, measurement: &Measurement) -> RegionSpec<'a> {
     RegionSpec {
-        cluster: 0,
         name,
         kind: RegionKind::Raw,
         len: measurement.region_bytes(),
         access: measurement.access(),
-        incarnation: 1,
+        instance: Instance::alone(1),
     }
 }
 

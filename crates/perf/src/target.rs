@@ -14,7 +14,7 @@ use sidelong_fabric::{
     Access, Directory as _, Host, Inbox, InboxSpec, Region, RegionSpec, RunDirectory, shm::ShmHost,
     tcp::TcpHost,
 };
-use sidelong_layout::{HEADER_BYTES, Hot, RegionKind};
+use sidelong_layout::{HEADER_BYTES, Hot, Instance, RegionKind};
 
 use crate::args::{BYTES_MAX, DeviceArgs, ServeArgs};
 use crate::background::Background;
@@ -222,7 +222,7 @@ impl Session {
             let name = region(&prefix, peer);
             let (len, access) = (measurement.region_bytes(), measurement.access());
             let spec =
-                RegionSpec { cluster: 0, name: &name, kind: RegionKind::Raw, len, access, incarnation: 1 };
+                RegionSpec { name: &name, kind: RegionKind::Raw, len, access, instance: Instance::alone(1) };
             let region = if measurement.operation.is_two_sided() {
                 let room = InboxSpec { slots: measurement.slots, message_bytes_max: measurement.bytes };
                 let (region, receiving) = host.offer_with_inbox(&spec, &room, |_| ())?;

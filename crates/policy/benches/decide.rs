@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use sidelong_figure::statistics::quantile;
-use sidelong_layout::{Hot, Ownership, SiteId, valid};
+use sidelong_layout::{ByServer, Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
     AdmissionSettings, AdmissionSnapshot, Answers, Client, Controller, Promise, Target, Treatment, Verdict,
@@ -33,8 +33,14 @@ impl Cluster {
     fn new(nodes: usize) -> Self {
         let sites = nodes.div_ceil(8);
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
-        let hot =
-            Hot { valid: valid::ORIGIN, workers: 2, busy: 2, queued: 6, service_us: 5_000, ..Hot::default() };
+        let hot = Hot {
+            valid: valid::ORIGIN,
+            workers: 2,
+            busy: 2,
+            queued: 6,
+            by_server: ByServer::service_us(5_000),
+            ..Hot::default()
+        };
         let node = |node: usize| NodeView {
             ownership: Some(Ownership::serving(SiteId::new(node / 8), 1)),
             load: Some(hot),

@@ -14,7 +14,7 @@ use crate::protocol::{CacheSettings, Message};
 use sidelong_fabric::{
     Access, Batch, Directory, Error, Host, Inbox, InboxSpec, Initiator, LinkId, Region, RegionSpec,
 };
-use sidelong_layout::{HEADER_BYTES, RegionKind};
+use sidelong_layout::{HEADER_BYTES, Instance, RegionKind};
 use sidelong_policy::cache::store::Place;
 
 use crate::memory::{self, Map, Memory};
@@ -138,8 +138,7 @@ impl Node {
             kind: RegionKind::Raw,
             len,
             access,
-            cluster,
-            incarnation: 1,
+            instance: Instance { cluster, incarnation: 1 },
         };
         let memory = host.offer_owned(&spec(&memory, map.len(), Access::ReadOnly))?;
         let (_inbox, inbox) =

@@ -11,7 +11,7 @@ mod mover;
 mod offer;
 
 pub use links::{Links, OPERATION_MAX, Scan, SiteWords};
-pub use mover::{Cause, Ended, How, MOVES_MAX, Mover};
+pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};
 pub use offer::{
     BoardInit, board_map, board_region, front_region, load_region, offer_board, offer_changing_words,
     offer_front, offer_words, words_region,

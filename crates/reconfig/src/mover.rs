@@ -3,30 +3,10 @@
 use sidelong_layout::{EdgeId, Lock, NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_state::{
-    Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Protocol, Reply, Step, Time, Timing,
-    UpdateCounter,
+    Holder, Memo, Move, Outcome, PaperMove, Plan, Pool, Protocol, Reply, Step, Time, Timing, UpdateCounter,
 };
 
 use crate::links::{Links, Scan, is_exact};
-
-/// How a move or repair ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    /// By the protocol with leases.
-    Lease(Outcome),
-    /// By the published protocol.
-    Paper(PaperOutcome),
-}
-
-impl How {
-    /// Its code in metrics and logs.
-    pub const fn word(self) -> &'static str {
-        match self {
-            How::Lease(outcome) => outcome.word(),
-            How::Paper(outcome) => outcome.word(),
-        }
-    }
-}
 
 /// Why a site is repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,27 +26,60 @@ pub enum Cause {
     Ownership(NodeId),
 }
 
-/// A move or repair that has ended.
+/// What a mover does under a site's lock.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Ended {
-    /// The plan; `None` for a repair.
-    pub plan: Option<MovePlan>,
-    /// Why a site was repaired; `None` for a move.
-    pub cause: Option<Cause>,
-    /// The site whose lock was taken.
-    pub site: SiteId,
+pub enum Task {
+    /// It gives the site a node.
+    Move(MovePlan),
+    /// It repairs the site.
+    Repair(SiteId, Cause),
+}
+
+impl Task {
+    /// The site whose lock it takes.
+    pub const fn site(&self) -> SiteId {
+        match self {
+            Task::Move(plan) => plan.to,
+            Task::Repair(site, _) => *site,
+        }
+    }
+
+    /// The plan of a move.
+    pub const fn plan(&self) -> Option<&MovePlan> {
+        match self {
+            Task::Move(plan) => Some(plan),
+            Task::Repair(..) => None,
+        }
+    }
+}
+
+/// The report of a move or repair that has ended, for metrics, the log and the history.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Report {
+    /// What was to be done.
+    pub task: Task,
     /// How it ended.
-    pub how: How,
+    pub outcome: Outcome,
     /// When it began.
     pub began: Time,
     /// When it ended.
     pub ended: Time,
 }
 
-impl Ended {
+impl Report {
+    /// The plan of the move; `None` for a repair.
+    pub const fn plan(&self) -> Option<&MovePlan> {
+        self.task.plan()
+    }
+
     /// Whether the node of the plan now serves its new site.
     pub fn moved(&self) -> bool {
-        matches!(self.how, How::Lease(Outcome::Moved) | How::Paper(PaperOutcome::Moved))
+        self.outcome == Outcome::Moved
+    }
+
+    /// Whether it is a move for which another mover was faster, as two compete for most moves.
+    pub fn was_late(&self) -> bool {
+        self.plan().is_some() && matches!(self.outcome, Outcome::Busy | Outcome::Recent)
     }
 }
 
@@ -94,18 +107,15 @@ pub struct Mover {
     /// Reused between scans only for its memory.
     tallies: Vec<Tally>,
     /// At most one for each site and each node.
-    tasks: Vec<Task>,
+    tasks: Vec<Begun>,
     tasks_max: usize,
 }
 
-/// What is under way: a move, or a repair with its cause.
+/// A task that is under way.
 #[derive(Debug)]
-struct Task {
-    job: Job,
-    /// The site whose lock it takes.
-    site: SiteId,
-    plan: Option<MovePlan>,
-    cause: Option<Cause>,
+struct Begun {
+    machine: Machine,
+    task: Task,
     began: Time,
 }
 
@@ -147,7 +157,7 @@ struct Tally {
 }
 
 #[derive(Debug)]
-enum Job {
+enum Machine {
     Lease(Box<Move>),
     Paper(Box<PaperMove>),
 }
@@ -201,12 +211,12 @@ impl Mover {
 
     /// Whether a move to the site, or its repair, is in progress.
     pub fn is_at(&self, site: SiteId) -> bool {
-        self.tasks.iter().any(|task| task.site == site)
+        self.tasks.iter().any(|begun| begun.task.site() == site)
     }
 
     /// Whether that move can begin now: there is room, and neither its site nor its node takes part in another one.
     pub fn takes(&self, plan: &MovePlan) -> bool {
-        let mut plans = self.tasks.iter().filter_map(|task| task.plan);
+        let mut plans = self.tasks.iter().filter_map(|begun| begun.task.plan());
         self.has_room() && !self.is_at(plan.to) && plans.all(|other| other.node != plan.node)
     }
 
@@ -225,17 +235,17 @@ impl Mover {
         assert!(self.takes(&move_plan), "one move of a site or node at a time, and a bounded number");
         let MovePlan { node, expected, to, .. } = move_plan;
         let (plan, site) = (Plan::new(node, expected, to), to.index());
-        let job = match self.protocol {
+        let machine = match self.protocol {
             Protocol::Lease => {
                 let machine = Move::new(plan, self.holder, self.pool.clone(), self.timing, self.memos[site]);
-                Job::Lease(Box::new(machine))
+                Machine::Lease(Box::new(machine))
             }
             Protocol::Paper => {
                 let machine = PaperMove::new(plan, self.edge, self.owners, self.counters[site]);
-                Job::Paper(Box::new(machine))
+                Machine::Paper(Box::new(machine))
             }
         };
-        self.tasks.push(Task { job, site: to, plan: Some(move_plan), cause: None, began: now });
+        self.tasks.push(Begun { machine, task: Task::Move(move_plan), began: now });
     }
 
     /// Takes a scan; call it with each. It notes what others reconfigured, so that this is not news to the next move,
@@ -254,8 +264,8 @@ impl Mover {
                 }
                 let memo = self.memos[site.index()];
                 let machine = Move::repair(site, self.holder, self.pool.clone(), self.timing, memo);
-                let job = Job::Lease(Box::new(machine));
-                self.tasks.push(Task { job, site, plan: None, cause: Some(cause), began: now });
+                let machine = Machine::Lease(Box::new(machine));
+                self.tasks.push(Begun { machine, task: Task::Repair(site, cause), began: now });
             }
         }
     }
@@ -335,7 +345,7 @@ impl Mover {
         links: &mut Links,
         clock: impl Fn() -> Time,
         mut before: impl FnMut(&'static str),
-    ) -> Option<Ended> {
+    ) -> Option<Report> {
         for task in 0..self.tasks.len() {
             let mut reply = None;
             loop {
@@ -345,7 +355,7 @@ impl Mover {
                         reply = Some(links.execute(op));
                     }
                     Step::WaitUntil(_) => break,
-                    Step::Done(ended) => return Some(Ended { ended: clock(), ..ended }),
+                    Step::Done(report) => return Some(Report { ended: clock(), ..report }),
                 }
             }
         }
@@ -357,49 +367,42 @@ impl Mover {
     ///
     /// # Panics
     /// If a reply is missing or unexpected.
-    pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Option<Step<Ended>> {
+    pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Option<Step<Report>> {
         (!self.is_idle()).then(|| self.step_task(0, now, reply))
     }
 
-    fn step_task(&mut self, task: usize, now: Time, reply: Option<Reply>) -> Step<Ended> {
-        let Task { job, site, plan, cause, began } = &mut self.tasks[task];
-        let site = *site;
-        let how = match job {
-            Job::Lease(machine) => {
-                let outcome = match machine.step(now, reply) {
-                    Step::Do(op) => return Step::Do(op),
-                    Step::WaitUntil(time) => return Step::WaitUntil(time),
-                    Step::Done(outcome) => outcome,
-                };
-                self.memos[site.index()] = machine.memo();
-                How::Lease(outcome)
-            }
-            Job::Paper(machine) => {
-                let outcome = match machine.step(reply) {
-                    Step::Do(op) => return Step::Do(op),
-                    Step::WaitUntil(time) => return Step::WaitUntil(time),
-                    Step::Done(outcome) => outcome,
-                };
-                self.counters[site.index()] = machine.counter();
-                How::Paper(outcome)
-            }
+    fn step_task(&mut self, task: usize, now: Time, reply: Option<Reply>) -> Step<Report> {
+        let Begun { machine, task: what, began } = &mut self.tasks[task];
+        let site = what.site().index();
+        let step = match machine {
+            Machine::Lease(machine) => machine.step(now, reply),
+            Machine::Paper(machine) => machine.step(reply),
         };
-        let ended = Ended { plan: *plan, cause: *cause, site, how, began: *began, ended: now };
+        let outcome = match step {
+            Step::Do(op) => return Step::Do(op),
+            Step::WaitUntil(time) => return Step::WaitUntil(time),
+            Step::Done(outcome) => outcome,
+        };
+        match machine {
+            Machine::Lease(machine) => self.memos[site] = machine.memo(),
+            Machine::Paper(machine) => self.counters[site] = machine.counter(),
+        }
+        let report = Report { task: *what, outcome, began: *began, ended: now };
         self.tasks.remove(task);
-        Step::Done(ended)
+        Step::Done(report)
     }
 
     /// The operation of the only move or repair that is posted or comes next; "over" if nothing is in progress.
     pub fn step_name(&self) -> &'static str {
-        self.tasks.first().map_or("over", Task::step_name)
+        self.tasks.first().map_or("over", Begun::step_name)
     }
 }
 
-impl Task {
+impl Begun {
     fn step_name(&self) -> &'static str {
-        match &self.job {
-            Job::Lease(machine) => machine.step_name(),
-            Job::Paper(machine) => machine.step_name(),
+        match &self.machine {
+            Machine::Lease(machine) => machine.step_name(),
+            Machine::Paper(machine) => machine.step_name(),
         }
     }
 }

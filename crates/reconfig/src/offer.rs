@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    BoardMap, Budget, FrontMap, NodeId, NodeState, Ownership, RegionKind, SEQUENCE_MAX, SiteId, WORDS_BYTES,
-    WORDS_OWNERSHIP,
+    BoardMap, Budget, FrontMap, Instance, NodeId, NodeState, Ownership, RegionKind, SEQUENCE_MAX, SiteId,
+    WORDS_BYTES, WORDS_OWNERSHIP,
 };
 
 /// The name of the board's region. Parts with other cluster files have another board: they number sites and movers otherwise.
@@ -47,7 +47,7 @@ pub struct BoardInit {
 ///
 /// If it is unknown whether the nodes are still at their configured sites, budgets start at no node at all, which the
 /// first mover repairs after two leases. They start at a generation above any that an earlier board can have reached
-/// (`incarnation`, as in [`offer_words`]). A budget that is too low only delays a move; one that is too high would take a
+/// (the incarnation, as in [`offer_words`]). A budget that is too low only delays a move; one that is too high would take a
 /// site below its floor.
 ///
 /// # Errors
@@ -56,20 +56,19 @@ pub fn offer_board(
     host: &Host,
     map: BoardMap,
     sites: &[BoardInit],
-    (cluster, incarnation): (u64, u64),
+    instance: Instance,
 ) -> Result<Region, Error> {
     assert_eq!(map.sites, sites.len(), "each site of the board has its first contents");
     let spec = RegionSpec {
-        cluster,
-        name: &board_region(cluster),
+        name: &board_region(instance.cluster),
         kind: RegionKind::Board,
         len: map.len(),
         access: Access::Atomic,
-        incarnation,
+        instance,
     };
     let init = |words: &mut [u64]| {
         for (index, site) in sites.iter().enumerate() {
-            let budget = Budget { floor: site.floor, current: site.nodes, generation: incarnation };
+            let budget = Budget { floor: site.floor, current: site.nodes, generation: instance.incarnation };
             words[map.budget(SiteId::new(index)) / 8] = budget.encode();
         }
     };
@@ -83,15 +82,10 @@ pub fn offer_board(
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the front's name.
-pub fn offer_front(
-    host: &Host,
-    front: &str,
-    nodes: usize,
-    (cluster, incarnation): (u64, u64),
-) -> Result<Region, Error> {
+pub fn offer_front(host: &Host, front: &str, nodes: usize, instance: Instance) -> Result<Region, Error> {
     let map = FrontMap { nodes };
     let (name, kind, access) = (&front_region(front), RegionKind::Front, Access::ReadOnly);
-    let spec = RegionSpec { cluster, name, kind, len: map.len(), access, incarnation };
+    let spec = RegionSpec { name, kind, len: map.len(), access, instance };
     let region = host.offer(&spec, |_| ())?;
     // Memory that outlived an earlier life has its words.
     for node in 0..nodes {
@@ -103,14 +97,19 @@ pub fn offer_front(
 /// Offers a node's ownership word: as an earlier life of the node left it, if the memory outlived that, otherwise
 /// serving `site`.
 ///
-/// Generations start from `began_ms`, the start of this life in ms since 1970, whose low 36 bits last two years. This
+/// Generations start from the incarnation: the start of this life in ms since 1970, whose low 36 bits last two years. This
 /// exceeds any generation that an earlier life with lost memory can have reached, because a node does not move a
 /// thousand times a second for long. So late operations on that life fail here.
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the node's name.
-pub fn offer_words(host: &Host, node: &str, site: Option<SiteId>, life: (u64, u64)) -> Result<Region, Error> {
-    offer_first(host, node, life, |generation| match site {
+pub fn offer_words(
+    host: &Host,
+    node: &str,
+    site: Option<SiteId>,
+    instance: Instance,
+) -> Result<Region, Error> {
+    offer_first(host, node, instance, |generation| match site {
         Some(site) => Ownership::serving(site, generation),
         None => Ownership { state: NodeState::Free, site: None, next: None, generation },
     })
@@ -125,9 +124,9 @@ pub fn offer_changing_words(
     host: &Host,
     node: &str,
     site: SiteId,
-    life: (u64, u64),
+    instance: Instance,
 ) -> Result<Region, Error> {
-    offer_first(host, node, life, |generation| Ownership {
+    offer_first(host, node, instance, |generation| Ownership {
         state: NodeState::Changing,
         site: None,
         next: Some(site),
@@ -138,17 +137,18 @@ pub fn offer_changing_words(
 fn offer_first(
     host: &Host,
     node: &str,
-    (cluster, began_ms): (u64, u64),
+    instance: Instance,
     first: impl FnOnce(u64) -> Ownership,
 ) -> Result<Region, Error> {
     let name = words_region(node);
     let spec = RegionSpec {
-        cluster,
         name: &name,
         kind: RegionKind::Words,
         len: WORDS_BYTES,
         access: Access::Atomic,
-        incarnation: began_ms,
+        instance,
     };
-    host.offer(&spec, |words| words[WORDS_OWNERSHIP / 8] = first(began_ms & SEQUENCE_MAX).encode())
+    host.offer(&spec, |words| {
+        words[WORDS_OWNERSHIP / 8] = first(instance.incarnation & SEQUENCE_MAX).encode()
+    })
 }

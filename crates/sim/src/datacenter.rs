@@ -33,7 +33,7 @@ use rand_distr::{Distribution as _, Exp1, StandardUniform};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng as _;
 use sidelong_policy::reconfigure::Need;
-use sidelong_reconfig::Ended;
+use sidelong_reconfig::Report;
 use sidelong_state::{Reply, Step};
 
 use crate::Time;
@@ -439,18 +439,18 @@ impl<'a> DataCenter<'a> {
                 state.look_at = state.look_at.after(self.setup.policy.sensitivity).max(now);
                 let look_at = state.look_at;
                 self.push_look(balancer, look_at);
-                if let Some(Step::Done(ended)) = step {
-                    self.count(&ended);
+                if let Some(Step::Done(report)) = step {
+                    self.count(&report);
                 }
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, ended: &Ended) {
-        match ended.plan {
+    fn count(&mut self, report: &Report) {
+        match report.plan() {
             None => self.measures.repairs += 1,
-            Some(_) if !ended.moved() => self.measures.not_moved += 1,
+            Some(_) if !report.moved() => self.measures.not_moved += 1,
             Some(_) => (),
         }
     }

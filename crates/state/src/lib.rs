@@ -144,7 +144,7 @@ pub use drained::Undrained;
 pub use lease::{Holder, Memo, Sighting, Timing, TimingError};
 pub use moving::{Goal, Move, Outcome, Plan, STEPS};
 pub use op::{Op, Reply, Step, Word};
-pub use paper::{PaperMove, PaperOutcome};
+pub use paper::PaperMove;
 pub use pool::{CUT_NS_MAX, Pool};
 pub use protocol::{Drain, Protocol};
 pub use record::{COPIES_MAX, Newest, Publisher, Record, Unusable, Verdict};

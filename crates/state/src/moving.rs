@@ -122,7 +122,7 @@ impl Plan {
     }
 }
 
-/// How a [`Move`] ended.
+/// How a move or repair ended: a [`Move`], or a [`PaperMove`](crate::PaperMove).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
     /// The node is as the plan has it.
@@ -160,6 +160,8 @@ pub enum Outcome {
     },
     /// The lock was stolen or could not be renewed. Nothing more was written; the next holder repairs.
     LeaseLost,
+    /// Completions were lost under the published protocol, which does not cover this: the lock may stay.
+    Lost,
 }
 
 impl Outcome {
@@ -178,6 +180,7 @@ impl Outcome {
             Outcome::Uncertain { .. } => "uncertain",
             Outcome::Recovered { .. } => "recovered",
             Outcome::LeaseLost => "lease-lost",
+            Outcome::Lost => "lost",
         }
     }
 }

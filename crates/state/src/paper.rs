@@ -9,37 +9,9 @@
 use sidelong_layout::{EdgeId, Lock, NodeState, Ownership, SITES_MAX, SiteId};
 
 use crate::counter::UpdateCounter;
-use crate::moving::Plan;
+use crate::moving::{Outcome, Plan};
 use crate::op::{Op, Reply, Step, Word, done};
 use crate::primitive::{Load, Swap, Swapped};
-
-/// How a [`PaperMove`] ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PaperOutcome {
-    /// The node serves the receiver.
-    Moved,
-    /// Another edge holds the receiver's lock.
-    Busy,
-    /// Another edge reconfigured the receiver since this one last looked.
-    Recent,
-    /// The node's ownership differs from the plan.
-    NodeChanged,
-    /// Completions were lost. The paper does not cover this; the lock may stay.
-    Lost,
-}
-
-impl PaperOutcome {
-    /// Its code, as [`Outcome::word`](crate::Outcome::word).
-    pub const fn word(self) -> &'static str {
-        match self {
-            PaperOutcome::Moved => "moved",
-            PaperOutcome::Busy => "busy",
-            PaperOutcome::Recent => "recent",
-            PaperOutcome::NodeChanged => "node-changed",
-            PaperOutcome::Lost => "lost",
-        }
-    }
-}
 
 /// One reconfiguration by the paper's protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -59,7 +31,7 @@ enum Phase {
     ReadNode(Load),
     Take(Swap),
     Notify { edge: u16 },
-    Unlock { swap: Swap, then: PaperOutcome },
+    Unlock { swap: Swap, then: Outcome },
     Over,
 }
 
@@ -99,7 +71,7 @@ impl PaperMove {
     ///
     /// # Panics
     /// If a reply is missing or unexpected, or the machine is over.
-    pub fn step(&mut self, reply: Option<Reply>) -> Step<PaperOutcome> {
+    pub fn step(&mut self, reply: Option<Reply>) -> Step<Outcome> {
         assert_eq!(self.posted, reply.is_some(), "each operation has one reply");
         let step = self.advance(reply);
         self.posted = matches!(step, Step::Do(_));
@@ -109,29 +81,29 @@ impl PaperMove {
         step
     }
 
-    fn advance(&mut self, mut reply: Option<Reply>) -> Step<PaperOutcome> {
+    fn advance(&mut self, mut reply: Option<Reply>) -> Step<Outcome> {
         loop {
             self.phase = match &mut self.phase {
                 Phase::Lock(swap) => match done!(swap.step(reply.take())) {
                     Swapped::Yes => Phase::ReadCounter(Load::new(Word::Counter(self.plan.site(), self.edge))),
-                    Swapped::No(_) => return Step::Done(PaperOutcome::Busy),
-                    Swapped::Already | Swapped::Unknown => return Step::Done(PaperOutcome::Lost),
+                    Swapped::No(_) => return Step::Done(Outcome::Busy),
+                    Swapped::Already | Swapped::Unknown => return Step::Done(Outcome::Lost),
                 },
                 Phase::ReadCounter(load) => match done!(load.step(reply.take())) {
                     Some(shared) if self.counter.may_reconfigure(shared) => {
                         Phase::ReadNode(Load::new(Word::Ownership(self.plan.node)))
                     }
-                    Some(_) => self.unlock(PaperOutcome::Recent),
-                    None => return Step::Done(PaperOutcome::Lost),
+                    Some(_) => self.unlock(Outcome::Recent),
+                    None => return Step::Done(Outcome::Lost),
                 },
                 Phase::ReadNode(load) => match done!(load.step(reply.take())) {
                     Some(value) => self.take_node(value),
-                    None => return Step::Done(PaperOutcome::Lost),
+                    None => return Step::Done(Outcome::Lost),
                 },
                 Phase::Take(swap) => match done!(swap.step(reply.take())) {
                     Swapped::Yes => self.notify(0),
-                    Swapped::No(_) => self.unlock(PaperOutcome::NodeChanged),
-                    Swapped::Already | Swapped::Unknown => return Step::Done(PaperOutcome::Lost),
+                    Swapped::No(_) => self.unlock(Outcome::NodeChanged),
+                    Swapped::Already | Swapped::Unknown => return Step::Done(Outcome::Lost),
                 },
                 Phase::Notify { edge } => match reply.take() {
                     Some(_) => {
@@ -150,7 +122,7 @@ impl PaperMove {
                     let then = *then;
                     return Step::Done(match done!(swap.step(reply.take())) {
                         Swapped::Yes => then,
-                        _ => PaperOutcome::Lost,
+                        _ => Outcome::Lost,
                     });
                 }
                 Phase::Over => panic!("stepped after its end"),
@@ -164,7 +136,7 @@ impl PaperMove {
                 let taken = word.now_serving(self.plan.site());
                 Phase::Take(Swap::once(Word::Ownership(self.plan.node), value, taken.encode()))
             }
-            _ => self.unlock(PaperOutcome::NodeChanged),
+            _ => self.unlock(Outcome::NodeChanged),
         }
     }
 
@@ -172,11 +144,11 @@ impl PaperMove {
     fn notify(&self, edge: u16) -> Phase {
         match (edge..self.edges).find(|&edge| edge as usize != self.edge.index()) {
             Some(edge) => Phase::Notify { edge },
-            None => self.unlock(PaperOutcome::Moved),
+            None => self.unlock(Outcome::Moved),
         }
     }
 
-    fn unlock(&self, then: PaperOutcome) -> Phase {
+    fn unlock(&self, then: Outcome) -> Phase {
         Phase::Unlock { swap: Swap::once(Word::Lock(self.plan.site()), held(self.edge), FREE.encode()), then }
     }
 }

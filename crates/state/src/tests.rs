@@ -469,10 +469,10 @@ fn the_papers_protocol_moves_a_node() {
             }
         }
     };
-    assert_eq!(run(0, UpdateCounter::default()).0, PaperOutcome::Moved);
+    assert_eq!(run(0, UpdateCounter::default()).0, Outcome::Moved);
     let (outcome, counter) = run(1, UpdateCounter::default());
-    assert_eq!(outcome, PaperOutcome::Recent);
-    assert_eq!(run(1, counter).0, PaperOutcome::Moved);
+    assert_eq!(outcome, Outcome::Recent);
+    assert_eq!(run(1, counter).0, Outcome::Moved);
     assert!(cluster.node(0).serves(site(1)) && cluster.node(1).serves(site(1)));
 }
 

@@ -18,13 +18,14 @@ use crate::parts::Parts;
 /// Begins to direct connections.
 pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Failure> {
     let place = Attached::of(&parts.cluster, entry)?;
-    let life = parts.life();
-    let directed = Directed::start(&place.spec(&parts.cluster, life.0))
+    let instance = parts.instance();
+    let directed = Directed::start(&place.spec(&parts.cluster, instance.cluster))
         .map_err(|error| connect_failure(entry, &error))?;
     keep_privileges_to_detach()?;
     let host = Host::Shm(ShmHost::new(parts.run.path()));
     let now = Time::from_ns(monotonic_ns());
-    Ok(Box::new(LedByConnect::start(&host, &entry.name, &described(&parts.cluster), life, directed, now)?))
+    let cluster = described(&parts.cluster);
+    Ok(Box::new(LedByConnect::start(&host, &entry.name, &cluster, instance, directed, now)?))
 }
 
 /// Where programs are attached and pinned.

@@ -56,7 +56,7 @@ pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Fail
     let cluster = LedCluster { has_led, ..described(&parts.cluster) };
     let host = Host::Shm(ShmHost::new(run.path()));
     let now = Time::from_ns(monotonic_ns());
-    let led = LedByMemory::offer(&host, &entry.name, &cluster, parts.life(), now)?;
+    let led = LedByMemory::offer(&host, &entry.name, &cluster, parts.instance(), now)?;
     let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
     let [choice, workers] = files;
     if entry.dir.is_some() {

@@ -16,7 +16,7 @@ fn client(k: u16) -> Client {
 
 /// A controller's outlooks for sites that each have one node with that many waiting requests, or an unknown one.
 fn shown(gate: &Gate, queued: [Option<u32>; 2]) {
-    use sidelong_layout::{Hot, Ownership, valid};
+    use sidelong_layout::{ByServer, Hot, Ownership, valid};
     use sidelong_policy::index::Capacity;
     let promise = Promise { target: Some(Target::Queue(Duration::from_millis(40))), share: 0.0 };
     let settings = AdmissionSettings { rule: AdmissionRule::Target, ..AdmissionSettings::default() };
@@ -28,7 +28,7 @@ fn shown(gate: &Gate, queued: [Option<u32>; 2]) {
             workers: 2,
             busy: 2,
             queued,
-            service_us: 5_000,
+            by_server: ByServer::service_us(5_000),
             ..Hot::default()
         }),
         up: true,

@@ -2,7 +2,7 @@
 //! the same memory as others' (`memory`), in maps that it shares with the front.
 
 use sidelong_fabric::{Access, Error, Host, RegionSpec};
-use sidelong_layout::{NodeId, Ownership, RegionKind, Time};
+use sidelong_layout::{Instance, NodeId, Ownership, RegionKind, Time};
 use sidelong_load::{ConnectError, Directed, Reading};
 
 use super::Led;
@@ -18,7 +18,7 @@ pub struct LedByConnect {
 }
 
 impl LedByConnect {
-    /// Leads by the programs' memory, in the front's life `incarnation`.
+    /// Leads by the programs' memory.
     ///
     /// # Errors
     /// If the memory cannot be mapped, or a live process has the front's name.
@@ -26,7 +26,7 @@ impl LedByConnect {
         host: &Host,
         front: &str,
         cluster: &LedCluster,
-        (identity, incarnation): (u64, u64),
+        instance: Instance,
         directed: Directed,
         now: Time,
     ) -> Result<Self, Error> {
@@ -36,7 +36,7 @@ impl LedByConnect {
         let files = directed.memory().map_err(unmapped)?;
         let access = Access::ReadOnly;
         let offer = |index: usize, kind, len| {
-            let spec = RegionSpec { cluster: identity, name: &names[index], kind, len, access, incarnation };
+            let spec = RegionSpec { name: &names[index], kind, len, access, instance };
             host.offer_mapped(&spec, &files[index])
         };
         let regions =

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    ChoiceMap, EncodedAddress, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Time, Worker,
-    WorkersMap,
+    ChoiceMap, EncodedAddress, Instance, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Time,
+    Worker, WorkersMap,
 };
 use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
@@ -89,7 +89,7 @@ struct Node {
 }
 
 impl LedByMemory {
-    /// Offers the regions of the front of that name at `now`, in its life `incarnation`. They say nothing before the first scan.
+    /// Offers the regions of the front of that name at `now`. They say nothing before the first scan.
     ///
     /// # Errors
     /// If memory cannot be allocated, or a live process has the front's name.
@@ -97,13 +97,13 @@ impl LedByMemory {
         host: &Host,
         front: &str,
         cluster: &LedCluster,
-        (identity, incarnation): (u64, u64),
+        instance: Instance,
         now: Time,
     ) -> Result<Self, Error> {
         let (choice_map, workers_map) = cluster.maps();
         let access = Access::ReadOnly;
         let [choice_name, workers_name] = &led_regions(front);
-        let spec = |name, kind, len| RegionSpec { cluster: identity, name, kind, len, access, incarnation };
+        let spec = |name, kind, len| RegionSpec { name, kind, len, access, instance };
         let mut are_new = false;
         let workers =
             host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;

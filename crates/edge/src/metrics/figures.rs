@@ -98,7 +98,7 @@ pub(crate) const HOT: &[HotFigure] = &[
             "Connections to the foreign server of others than the edges, of late",
         ),
         valid::CONNECTIONS,
-        |hot| hot.service_us.into(),
+        |hot| hot.strangers().unwrap_or(0).into(),
     ),
     hot(gauge("busy", "workers", "Workers that serve a request"), valid::ORIGIN | valid::WORKERS, |hot| {
         hot.busy.into()
@@ -109,7 +109,7 @@ pub(crate) const HOT: &[HotFigure] = &[
         |hot| hot.workers.into(),
     ),
     hot(gauge("service_mean", "seconds", "Mean service time of a request"), valid::ORIGIN, |hot| {
-        f64::from(hot.service_us) / 1e6
+        f64::from(hot.service_us().unwrap_or(0)) / 1e6
     }),
     hot(counter("served", "requests", "Requests served since the server started"), valid::ORIGIN, |hot| {
         hot.served as f64

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Key, RunDirectory, shm::ShmHost};
-use sidelong_layout::Ownership;
+use sidelong_layout::{Instance, Ownership};
 use sidelong_policy::admission::{Client, Promise, Request, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::cluster::Traffic;
@@ -54,7 +54,7 @@ impl Edge {
         let gate = Arc::new(Gate::new(&[promise], Duration::from_secs(30), STALE, 1));
         let run = RunDirectory::open(run).unwrap();
         let (view, finds) = (Arc::new(view), Arc::new(Finds { run, count: AtomicU64::new(0) }));
-        let share = host.map(|host| offer_share(host, name, MAP, (0, life)).unwrap());
+        let share = host.map(|host| offer_share(host, name, MAP, Instance::alone(life)).unwrap());
         share.iter().for_each(|share| finds.publish(share.key()).unwrap());
         let thread = Thread::new(Exchange {
             view: Arc::clone(&view),

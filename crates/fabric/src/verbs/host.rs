@@ -197,7 +197,7 @@ impl VerbsHost {
         })?;
         let (domain, rights) = self.shared.granted(spec.access);
         let region = self.shared.device.register(domain, Arc::clone(&memory), rights)?;
-        let (access, incarnation, len) = (spec.access, spec.incarnation, spec.len);
+        let (access, incarnation, len) = (spec.access, spec.instance.incarnation, spec.len);
         let offer = Offer { token, access, incarnation, len, region, inbox: inbox.cloned() };
         state.offers.insert(spec.name.to_owned(), offer);
         drop(state);

@@ -16,7 +16,7 @@ use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
     Access, Directory as _, Error, Host, Initiator, Key, Region, RegionSpec, RunDirectory,
 };
-use sidelong_layout::RegionKind;
+use sidelong_layout::{Instance, RegionKind};
 
 use crate::support::relay::{Passing, Relay};
 
@@ -567,12 +567,11 @@ fn offered(name: &str) -> (Host, Region) {
 
 fn offer(host: &Host, name: &str) -> Region {
     let spec = RegionSpec {
-        cluster: 0,
         name,
         kind: RegionKind::Raw,
         len: LEN,
         access: Access::Atomic,
-        incarnation: 1,
+        instance: Instance::alone(1),
     };
     host.offer(&spec, |_| {}).unwrap()
 }

@@ -10,7 +10,7 @@ use sidelong_fabric::{
     Access, Directory as _, Host, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, RegionSpec,
     RunDirectory, Scanner, Target, Took,
 };
-use sidelong_layout::{RegionKind, Time};
+use sidelong_layout::{Instance, RegionKind, Time};
 
 use crate::support::relay::{Passing, Relay};
 
@@ -28,7 +28,8 @@ fn ms(ms: u64) -> Time {
 }
 
 fn spec(name: &str) -> RegionSpec<'_> {
-    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len: LEN, access: Access::ReadOnly, incarnation: 1 }
+    let (kind, instance) = (RegionKind::Raw, Instance::alone(1));
+    RegionSpec { name, kind, len: LEN, access: Access::ReadOnly, instance }
 }
 
 fn offer(host: &Host, run: &RunDirectory, name: &str, word: u64) -> Region {

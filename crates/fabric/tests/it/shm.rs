@@ -17,7 +17,7 @@ use sidelong_fabric::{
     Access, Batch, Directory as _, Error, Host, Initiator, Key, LinkId, OpError, Region, RegionSpec,
     RunDirectory,
 };
-use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
+use sidelong_layout::{HEADER_BYTES, HeaderError, Instance, RegionHeader, RegionKind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LEN: usize = 4096;
@@ -249,8 +249,9 @@ fn a_region_that_is_cut_short_is_gone_for_its_peers_until_its_owner_offers_it_an
         assert!(matches!(refused, Error::Header { .. }), "{left}: {refused}");
 
         drop(region);
-        let region =
-            host.offer(&RegionSpec { incarnation: 2, ..spec.clone() }, |words| words[WORD / 8] = 5).unwrap();
+        let region = host
+            .offer(&RegionSpec { instance: Instance::alone(2), ..spec.clone() }, |words| words[WORD / 8] = 5)
+            .unwrap();
         assert!(!region.is_lost());
         let link = initiator.connect(&key, PATIENCE).unwrap();
         let mut batch = Batch::new();
@@ -606,7 +607,7 @@ impl Drop for Other {
 }
 
 fn spec(name: &str, access: Access, incarnation: u64) -> RegionSpec<'_> {
-    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len: LEN, access, incarnation }
+    RegionSpec { name, kind: RegionKind::Raw, len: LEN, access, instance: Instance::alone(incarnation) }
 }
 
 fn header(region: &Region) -> RegionHeader {

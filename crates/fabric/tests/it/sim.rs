@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sidelong_fabric::sim::{Event, Faults, Network, Op, SimLink, Ticket};
 use sidelong_fabric::{Access, Batch, Error, Host, Initiator, OpError, Region, RegionSpec};
-use sidelong_layout::RegionKind;
+use sidelong_layout::{Instance, RegionKind};
 
 const WORD: usize = 64;
 const MICRO: Duration = Duration::from_micros(1);
@@ -365,12 +365,11 @@ impl Node {
     fn start(network: &Network, name: &str) -> Node {
         let host = Host::Sim(network.host(name));
         let spec = RegionSpec {
-            cluster: 0,
             name,
             kind: RegionKind::Raw,
             len: 1024,
             access: Access::Atomic,
-            incarnation: 1,
+            instance: Instance::alone(1),
         };
         Node { region: host.offer(&spec, |_| {}).unwrap() }
     }

@@ -9,7 +9,7 @@ use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
     Access, Batch, Directory as _, Error, Host, Initiator, OpError, Region, RegionSpec, RunDirectory,
 };
-use sidelong_layout::RegionKind;
+use sidelong_layout::{Instance, RegionKind};
 
 use crate::support::relay::{Passing, Relay};
 
@@ -262,7 +262,7 @@ fn advertised(name: &str, access: Access, address: SocketAddr) -> (Host, Region)
 
 fn offer(host: TcpHost, name: &str, access: Access) -> (Host, Region) {
     let host = Host::Tcp(host);
-    let spec = RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len: LEN, access, incarnation: 1 };
+    let spec = RegionSpec { name, kind: RegionKind::Raw, len: LEN, access, instance: Instance::alone(1) };
     let region = host.offer(&spec, |_| {}).unwrap();
     (host, region)
 }

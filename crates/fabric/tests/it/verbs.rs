@@ -12,7 +12,7 @@ use sidelong_fabric::verbs::{Device, DeviceError, DeviceSpec, VerbsHost};
 use sidelong_fabric::{
     Access, Batch, Error, Host, Inbox, InboxSpec, Initiator, Key, LinkId, OpError, Region, RegionSpec,
 };
-use sidelong_layout::RegionKind;
+use sidelong_layout::{Instance, RegionKind};
 
 use crate::support::rdma::{device, secret};
 
@@ -24,7 +24,7 @@ const LEN: usize = 4096;
 const WORD: usize = 64;
 
 fn spec(name: &str, access: Access, len: usize, incarnation: u64) -> RegionSpec<'_> {
-    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len, access, incarnation }
+    RegionSpec { name, kind: RegionKind::Raw, len, access, instance: Instance::alone(incarnation) }
 }
 
 /// A host with an endpoint of its own.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sidelong_fabric::{
     Access, Directory as _, Host, Initiator, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost,
 };
-use sidelong_layout::{Ack, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Ack, ByServer, Hot, Instance, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Error, Keeper, KeeperSpec, Limits, OneSided, Reading, Source as _, Status, monotonic_ns,
 };
@@ -151,7 +151,7 @@ fn torn_records_are_never_read() {
                     queued: number,
                     served: number.into(),
                     busy: number,
-                    service_us: number,
+                    by_server: ByServer::service_us(number),
                     ..Hot::default()
                 };
                 for (index, value) in publisher.publish(hot) {
@@ -170,7 +170,7 @@ fn torn_records_are_never_read() {
         let hot = readings[0].hot.unwrap();
         let number = hot.connections;
         assert!(
-            [hot.queued, hot.busy, hot.service_us].iter().all(|field| *field == number)
+            [Some(hot.queued), Some(hot.busy), hot.service_us()].iter().all(|field| *field == Some(number))
                 && hot.served == number.into()
                 && hot.net_bytes_per_s == number.into()
                 && hot.sequence == number.wrapping_mul(2),
@@ -190,12 +190,11 @@ fn torn_records_are_never_read() {
 fn what_is_no_load_region_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let raw = RegionSpec {
-        cluster: 0,
         name: "raw",
         kind: RegionKind::Raw,
         len: 4096,
         access: Access::ReadOnly,
-        incarnation: 1,
+        instance: Instance::alone(1),
     };
     let raw = Host::Shm(ShmHost::new(directory.path())).offer(&raw, |_| {}).unwrap();
     let refused = Keeper::start(raw, None, || None, KeeperSpec::default()).unwrap_err();
@@ -220,12 +219,11 @@ fn over_tcp_a_node_that_comes_back_is_found() {
     for incarnation in [1, 2] {
         let host = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
         let spec = RegionSpec {
-            cluster: 0,
             name: "n0",
             kind: RegionKind::Load,
             len: LOAD_BYTES,
             access: Access::ReadOnly,
-            incarnation,
+            instance: Instance::alone(incarnation),
         };
         let region = host.offer(&spec, |_| {}).unwrap();
         run_directory.publish(region.key()).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use sidelong_fabric::{Access, Batch, Directory as _, Initiator, Pace, Region, RunDirectory};
-use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{ByServer, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
 
@@ -25,14 +25,14 @@ fn record(number: u32) -> Hot {
         queued: number,
         served: number.into(),
         busy: number,
-        service_us: number,
+        by_server: ByServer::service_us(number),
         ..Hot::default()
     }
 }
 
 fn is_of_one_moment(hot: &Hot) -> bool {
     let number = hot.connections;
-    [hot.queued, hot.busy, hot.service_us].iter().all(|field| *field == number)
+    [Some(hot.queued), Some(hot.busy), hot.service_us()].iter().all(|field| *field == Some(number))
         && hot.served == number.into()
         && hot.net_bytes_per_s == number.into()
 }

@@ -11,7 +11,7 @@ use sidelong_fabric::{
     Access, Directory as _, Host, Initiator, Pace, Region, RegionSpec, RunDirectory, shm::ShmHost,
     tcp::TcpHost,
 };
-use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Hot, Instance, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
 
@@ -22,12 +22,11 @@ fn offer(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
     let run = RunDirectory::open(directory).unwrap();
     let node = |name: &String| {
         let spec = RegionSpec {
-            cluster: 0,
             name,
             kind: RegionKind::Load,
             len: LOAD_BYTES,
             access: Access::ReadOnly,
-            incarnation: 1,
+            instance: Instance::alone(1),
         };
         let region = host.offer(&spec, |_| {}).unwrap();
         run.publish(region.key()).unwrap();

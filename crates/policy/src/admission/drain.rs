@@ -87,13 +87,14 @@ impl Drain {
             served: hot.served,
             is_full: hot.queued > 0,
         };
-        let said = (hot.service_us > 0).then(|| f64::from(hot.workers) * 1e6 / f64::from(hot.service_us));
+        let service_us = f64::from(hot.service_us().unwrap_or(0));
+        let said = (service_us > 0.0).then(|| f64::from(hot.workers) * 1e6 / service_us);
         self.prior = said.or(self.prior);
         if self.record.last.is_some_and(|before| before.generation != last.generation) {
             // A new life is judged anew.
             (self.record, self.traffic, self.prior) = (Seen::default(), Seen::default(), said);
         }
-        self.record.see(last, f64::from(hot.service_us) / 1e6);
+        self.record.see(last, service_us / 1e6);
     }
 
     fn judge(&mut self, seen: Seen, workers: u32, outstanding: u32, up: bool) {

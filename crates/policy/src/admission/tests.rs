@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use sidelong_layout::{Hot, Ownership, SiteId, valid};
+use sidelong_layout::{ByServer, Hot, Ownership, SiteId, valid};
 
 use super::*;
 use crate::index::Capacity;
@@ -16,7 +16,7 @@ fn node(site: usize, queued: u32, at_ms: u64, served: u64) -> NodeView {
         busy: 2,
         queued,
         served,
-        service_us: 5_000,
+        by_server: ByServer::service_us(5_000),
         ..Hot::default()
     };
     NodeView {
@@ -484,7 +484,7 @@ proptest! {
         for (nodes, late, after_ms) in looks {
             let view = |(k, (kind, queued, served, service_us)): (usize, &(u32, u32, u64, u32))| {
                 let view = node(k % 4, *queued, *served % 1_000_000_007, *served);
-                let hot = view.load.map(|hot| Hot { service_us: *service_us, generation: *kind, ..hot });
+                let hot = view.load.map(|hot| Hot { by_server: ByServer::service_us(*service_us), generation: *kind, ..hot });
                 NodeView { load: hot.filter(|_| *kind > 0), in_flight: *queued, ..view }
             };
             let views: Vec<_> = nodes.iter().enumerate().map(view).collect();

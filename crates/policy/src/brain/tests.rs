@@ -1,4 +1,4 @@
-use sidelong_layout::{Hot, SiteId, valid};
+use sidelong_layout::{ByServer, Hot, SiteId, valid};
 
 use super::*;
 use crate::admission::{Promise, Target};
@@ -28,7 +28,7 @@ fn nodes() -> [NodeView; 4] {
             workers: 2,
             busy: 2 * site as u16 as u32,
             queued: 3 * site as u32,
-            service_us: 5_000,
+            by_server: ByServer::service_us(5_000),
             ..Hot::default()
         }),
         up: true,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sidelong_layout::{Hot, Ownership, SiteId, valid};
+use sidelong_layout::{ByServer, Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
     AdmissionSettings, AdmissionSnapshot, Answers, BUCKETS, Census, Client, Controller, Outlook, Promise,
@@ -423,7 +423,7 @@ impl Sim {
             queued,
             busy: of.busy,
             served: of.served,
-            service_us: (self.plan.service_ns / 1000) as u32,
+            by_server: ByServer::service_us((self.plan.service_ns / 1000) as u32),
             ..Hot::default()
         };
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sidelong_layout::{Budget, EdgeId, NodeId, NodeState, Ownership, SiteId};
-use sidelong_reconfig::{How, Mover, Protocol, Scan, SiteWords};
+use sidelong_reconfig::{Mover, Protocol, Scan, SiteWords};
 use sidelong_state::{Outcome, Pool, Reply, Step, Time, Timing, Word};
 
 use crate::support::plan::plan;
@@ -48,10 +48,7 @@ impl Words {
                     self.0.insert(op.word(), op.applied_to(value));
                     reply = Some(Reply::Value(value));
                 }
-                Some(Step::Done(ended)) => match ended.how {
-                    How::Lease(outcome) => return outcome,
-                    How::Paper(_) => panic!("by leases"),
-                },
+                Some(Step::Done(report)) => return report.outcome,
                 _ => panic!("free nodes are not waited for"),
             }
         }

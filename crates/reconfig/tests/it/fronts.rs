@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost};
-use sidelong_layout::{EdgeId, FrontMap, FrontWord, NodeId, Ownership, SiteId, Time};
+use sidelong_layout::{EdgeId, FrontMap, FrontWord, Instance, NodeId, Ownership, SiteId, Time};
 use sidelong_reconfig::{Links, board_map, front_region, offer_front};
 use sidelong_state::{Op, Reply, Word};
 
@@ -63,7 +63,7 @@ fn a_mover_reads_what_fronts_state_until_they_are_gone() {
 
         let offered = |incarnation| {
             let host = host(directory.path(), over_tcp);
-            let region = offer_front(&host, "edge2", NODES, (0, incarnation)).unwrap();
+            let region = offer_front(&host, "edge2", NODES, Instance::alone(incarnation)).unwrap();
             run.publish(region.key()).unwrap();
             (host, region)
         };

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, memfd_create};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{Ack, Hot, KERNEL_BYTES, LOAD_HOT, NodeId, Ownership, RegionKind, SiteId, Time, valid};
+use sidelong_layout::{
+    Ack, Hot, Instance, KERNEL_BYTES, LOAD_HOT, NodeId, Ownership, RegionKind, SiteId, Time, valid,
+};
 use sidelong_reconfig::{BoardInit, Links, board_map, load_region, offer_board, offer_words};
 use sidelong_state::{Op, Publisher, Reply, Word};
 
@@ -19,14 +21,14 @@ fn a_node_is_done_when_its_server_counts_no_request() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let map = board_map(2, 1);
     let site = BoardInit { floor: 1, nodes: 1 };
-    let _board = offer_board(&host, map, &[site, site], (0, 1)).unwrap();
-    let _words = offer_words(&host, "n0", Some(SiteId::new(0)), (0, 1)).unwrap();
+    let _board = offer_board(&host, map, &[site, site], Instance::alone(1)).unwrap();
+    let _words = offer_words(&host, "n0", Some(SiteId::new(0)), Instance::alone(1)).unwrap();
     // In the place of the kernel's map.
     let memory = File::from(memfd_create("map", MemfdFlags::CLOEXEC).unwrap());
     memory.set_len(KERNEL_BYTES as u64).unwrap();
     let name = load_region("n0");
     let (kind, len) = (RegionKind::Kernel, KERNEL_BYTES);
-    let spec = RegionSpec { cluster: 0, name: &name, kind, len, access: Access::ReadOnly, incarnation: 1 };
+    let spec = RegionSpec { name: &name, kind, len, access: Access::ReadOnly, instance: Instance::alone(1) };
     let region = host.offer_mapped(&spec, &memory).unwrap();
     let mut publisher = Publisher::new(1);
 

@@ -1,7 +1,7 @@
 //! When a mover begins a repair by itself, and why.
 
 use sidelong_layout::{Budget, EdgeId, Lock, NodeId, Ownership, SiteId};
-use sidelong_reconfig::{Cause, Ended, Mover, Protocol, Scan, SiteWords};
+use sidelong_reconfig::{Cause, Mover, Protocol, Report, Scan, SiteWords, Task};
 use sidelong_state::{Op, Outcome, Pool, Reply, Step, Time, Timing, Word};
 
 const SITE: SiteId = SiteId::new(0);
@@ -30,7 +30,7 @@ impl Cluster {
     }
 
     /// Shows the mover all words; the repair that it makes of it.
-    fn look(&mut self, at: u64) -> Option<Ended> {
+    fn look(&mut self, at: u64) -> Option<Report> {
         let ownerships = [Ownership::decode(self.ownership, 1)];
         let invalid: &[NodeId] = if ownerships[0].is_some() { &[] } else { &[NODE] };
         let sites = [Some(SiteWords { lock: self.lock, budget: self.budget })];
@@ -65,13 +65,14 @@ impl Cluster {
     fn repaired_after(&mut self, began: u64, wait: u64) -> Cause {
         assert_eq!(self.look(began), None);
         assert_eq!(self.look(began + wait - 1), None);
-        let ended = self.look(began + wait).expect("a repair");
-        assert_eq!(ended.how.word(), Outcome::Recovered { left_out: 0 }.word());
+        let report = self.look(began + wait).expect("a repair");
+        assert_eq!(report.outcome, Outcome::Recovered { left_out: 0 });
         assert!(Ownership::decode(self.ownership, 1).is_some_and(|word| word.serves(SITE)));
         assert_eq!((self.budget.floor, self.budget.current), (FLOOR, 1));
         assert_eq!(Lock::decode(self.lock).owner, None);
         assert_eq!(self.look(began + wait + 1), None, "nothing is left to do");
-        ended.cause.expect("why")
+        let Task::Repair(_, cause) = report.task else { panic!("a repair") };
+        cause
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost};
-use sidelong_layout::{EdgeId, NodeId, SiteId};
-use sidelong_reconfig::{BoardInit, How, Links, Mover, Protocol, board_map, offer_board, offer_words};
+use sidelong_layout::{EdgeId, Instance, NodeId, SiteId};
+use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, offer_board, offer_words};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
 
 use crate::support::plan::plan;
@@ -23,10 +23,12 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::Shm(ShmHost::new(directory.path()));
     let floors = [NODES as u16, 0, 0].map(|nodes| BoardInit { floor: 0, nodes });
-    let _board = offer_board(&host, board_map(SITES, 1), &floors, (0, 1)).unwrap();
+    let _board = offer_board(&host, board_map(SITES, 1), &floors, Instance::alone(1)).unwrap();
     let names: Vec<_> = (0..NODES).map(|node| format!("n{node}")).collect();
-    let _words: Vec<_> =
-        names.iter().map(|name| offer_words(&host, name, Some(site(0)), (0, 1)).unwrap()).collect();
+    let _words: Vec<_> = names
+        .iter()
+        .map(|name| offer_words(&host, name, Some(site(0)), Instance::alone(1)).unwrap())
+        .collect();
     let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
     let mut links = Links::new(run, Initiator::new(), &names, board_map(SITES, 1));
     links.scan(Time(0));
@@ -49,7 +51,7 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
     assert_eq!(taken, [false, false, true], "its site and its node are at a move, and others are not");
     several.begin(to(1, 2), Time(1));
     let ended = several.drive(&mut links, || Time(2), |_| ()).unwrap();
-    assert_eq!((ended.site, ended.how), (site(2), How::Lease(Outcome::Moved)));
+    assert_eq!((ended.task.site(), ended.outcome), (site(2), Outcome::Moved));
     assert!(several.is_at(site(1)) && several.takes(&to(2, 2)), "the first still waits");
 
     // Meanwhile its lock is renewed, and nothing is taken for abandoned.
@@ -63,6 +65,6 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
         }
         assert!(now.0 < 10 * DRAIN_NS_MAX, "it waits for no longer than it may");
     };
-    assert_eq!((ended.site, ended.how), (site(1), How::Lease(Outcome::NotDrained(Undrained::Node))));
+    assert_eq!((ended.task.site(), ended.outcome), (site(1), Outcome::NotDrained(Undrained::Node)));
     assert!(several.is_idle());
 }

@@ -397,7 +397,7 @@ fn fill(
         .map(|hot| Connections { open: hot.connections, queued: hot.queued });
     row.workers =
         figure(valid::ORIGIN | valid::WORKERS).map(|hot| Workers { busy: hot.busy, all: hot.workers });
-    row.served = origin.map(|hot| Served { service_us: hot.service_us, total: hot.served });
+    row.served = hot.and_then(|hot| Some(Served { service_us: hot.service_us()?, total: hot.served }));
     row.requests_per_s = origin.and_then(|hot| rate.see(hot.generation, hot.time_ns, hot.served));
 }
 

@@ -15,7 +15,7 @@ use sidelong_cache::neighbours::{Neighbours, Peer};
 use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_fabric::sim::{Faults, Keys, Network, SimHost};
 use sidelong_fabric::{Access, Directory, Initiator, RegionSpec};
-use sidelong_layout::{CacheMap, RegionKind, Time};
+use sidelong_layout::{CacheMap, Instance, RegionKind, Time};
 use sidelong_policy::cache::store::Eviction;
 
 use crate::support::histories::{Event, Op, Verdict, judge, seed};
@@ -129,8 +129,7 @@ impl Cluster {
             kind: RegionKind::Cache,
             len: map.len(),
             access: Access::ReadOnly,
-            cluster: 0,
-            incarnation: 1,
+            instance: Instance::alone(1),
         };
         let settings = Settings {
             memory_bytes: MEMORY_BYTES,

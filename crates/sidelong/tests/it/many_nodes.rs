@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
 use sidelong_layout::{
-    ChoiceMap, EncodedAddress, NodeId, Ownership, RegionKind, SLOTS, SiteId, Worker, WorkersMap,
+    ChoiceMap, EncodedAddress, Instance, NodeId, Ownership, RegionKind, SLOTS, SiteId, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::Verdict;
@@ -188,7 +188,7 @@ fn offer(cluster: &Cluster) -> Region {
     std::fs::create_dir_all(&directory).unwrap();
     let host = Host::Shm(ShmHost::new(&directory));
     let offer = |name, kind, len| {
-        let spec = RegionSpec { cluster: 0, name, kind, len, access: Access::ReadOnly, incarnation: 1 };
+        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, instance: Instance::alone(1) };
         host.offer(&spec, |_| ()).unwrap()
     };
     let map = ChoiceMap { nodes: NODES, sites: 1, servers: NODES };

@@ -1,6 +1,6 @@
 //! A node: workers with a queue, a record as old as its keeper makes it, and periodic reads of its own word.
 
-use sidelong_layout::{Ack, Hot, valid};
+use sidelong_layout::{Ack, ByServer, Hot, valid};
 use sidelong_policy::index::Capacity;
 use sidelong_state::NodeAgent;
 
@@ -84,7 +84,7 @@ impl Node {
             busy,
             queued: outstanding - busy,
             served,
-            service_us: self.service_us,
+            by_server: ByServer::service_us(self.service_us),
             time_ns: (self.phase_ns + self.period(now) * self.period_ns).saturating_sub(self.period_ns),
             ..Hot::default()
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use sidelong_fabric::sim::{Event, Gather, Network, Op as Posting, SimLink, Ticket};
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP,
+    Ack, BoardMap, Budget, Instance, LOAD_ACK, LOAD_BYTES, Lock, NodeId, Ownership, RegionKind, SiteId,
+    WORDS_OWNERSHIP,
 };
 use sidelong_reconfig::{OPERATION_MAX, SiteWords, board_map, load_region, offer_words};
 use sidelong_state::{Op, Reply, Word};
@@ -17,8 +18,8 @@ use crate::datacenter::Setup;
 
 /// The board, and its machine.
 const BOARD: &str = "board";
-/// The incarnation of nodes and board, which do not die.
-const INCARNATION: u64 = 1;
+/// The instance of nodes and board, which do not die.
+const INSTANCE: Instance = Instance::alone(1);
 
 /// All words of the cluster, and every balancer's links to them.
 pub(super) struct Words {
@@ -56,12 +57,11 @@ impl Words {
         let network = Network::new(setup.seed, setup.faults.clone());
         let map = board_map(setup.sites, setup.balancers);
         let spec = RegionSpec {
-            cluster: 0,
             name: BOARD,
             kind: RegionKind::Board,
             len: map.len(),
             access: Access::Atomic,
-            incarnation: INCARNATION,
+            instance: INSTANCE,
         };
         let board = Host::Sim(network.host(BOARD)).offer(&spec, |words| {
             for site in 0..setup.sites {
@@ -74,14 +74,13 @@ impl Words {
         for (node, (site, _)) in setup.nodes.iter().enumerate() {
             let name = format!("n{node}");
             let host = Host::Sim(network.host(&name));
-            owners.push(offer_words(&host, &name, Some(SiteId::new(*site)), (0, INCARNATION))?);
+            owners.push(offer_words(&host, &name, Some(SiteId::new(*site)), INSTANCE)?);
             let spec = RegionSpec {
-                cluster: 0,
                 name: &load_region(&name),
                 kind: RegionKind::Load,
                 len: LOAD_BYTES,
                 access: Access::ReadOnly,
-                incarnation: INCARNATION,
+                instance: INSTANCE,
             };
             acks.push(host.offer(&spec, |_| ())?);
         }

@@ -6,7 +6,7 @@ use sidelong_cache::neighbours::{Neighbours, Peer};
 use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Initiator, RegionSpec, RunDirectory};
-use sidelong_layout::{CacheMap, RegionKind, Time};
+use sidelong_layout::{CacheMap, Instance, RegionKind, Time};
 use sidelong_os::monotonic_ns;
 use sidelong_policy::cache::store::Eviction;
 
@@ -61,8 +61,7 @@ impl Caches {
             kind: RegionKind::Cache,
             len: map.len(),
             access: Access::ReadOnly,
-            cluster: 0,
-            incarnation: 1,
+            instance: Instance::alone(1),
         };
         let host = sidelong_fabric::Host::Shm(ShmHost::new(self.run().path()));
         let settings = Settings {

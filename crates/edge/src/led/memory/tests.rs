@@ -51,8 +51,8 @@ fn shown(
     now: Time,
 ) -> (View, LedByMemory) {
     let host = Host::Shm(ShmHost::new(directory));
-    let mut led =
-        LedByMemory::offer(&host, "web", &cluster(nodes, balance), (1, random.next()), now).unwrap();
+    let instance = Instance { cluster: 1, incarnation: random.next() };
+    let mut led = LedByMemory::offer(&host, "web", &cluster(nodes, balance), instance, now).unwrap();
     let view = View::new(nodes, SITES, Duration::from_secs(1), balance, HealthSettings::default());
     let mut at = vec![WorkersAt::default(); nodes];
     for (index, at) in at.iter_mut().enumerate() {
@@ -155,7 +155,7 @@ fn the_library_admits_as_an_edge_does() {
     let cluster = LedCluster { sites: names.to_vec(), stale, ..cluster(1, Balance::Weighted) };
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = || Time::from_ns(monotonic_ns());
-    let led = LedByMemory::offer(&host, "web", &cluster, (1, 1), now()).unwrap();
+    let led = LedByMemory::offer(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
     let set = |site: usize, word: u64| {
         led.choice.store(led.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
         led.lead(now());

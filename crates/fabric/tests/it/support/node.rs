@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sidelong_fabric::{Access, Host, Inbox, InboxSpec, Initiator, LinkId, Region, RegionSpec};
-use sidelong_layout::RegionKind;
+use sidelong_layout::{Instance, RegionKind};
 
 use crate::support::backends::Backend;
 
@@ -64,5 +64,5 @@ impl Node {
 }
 
 pub(crate) fn spec(name: &str, access: Access, len: usize, incarnation: u64) -> RegionSpec<'_> {
-    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len, access, incarnation }
+    RegionSpec { name, kind: RegionKind::Raw, len, access, instance: Instance::alone(incarnation) }
 }

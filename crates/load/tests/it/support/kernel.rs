@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{KERNEL_BYTES, RegionKind};
+use sidelong_layout::{Instance, KERNEL_BYTES, RegionKind};
 use sidelong_load::{KernelError, KernelRecord, KernelSpec, Limits, OneSided, Scope};
 
 /// Passes the other process its directory, its incarnation and its scope.
@@ -36,7 +36,8 @@ pub(crate) fn skipped<T>(test: &str, why: &dyn std::fmt::Display) -> Option<T> {
 
 pub(crate) fn offer(record: &KernelRecord, directory: &Path, incarnation: u64) -> Region {
     let (name, kind, len) = ("n0", RegionKind::Kernel, KERNEL_BYTES);
-    let spec = RegionSpec { cluster: 0, name, kind, len, access: Access::ReadOnly, incarnation };
+    let spec =
+        RegionSpec { name, kind, len, access: Access::ReadOnly, instance: Instance::alone(incarnation) };
     Host::Shm(ShmHost::new(directory)).offer_mapped(&spec, &record.memory().unwrap()).unwrap()
 }
 

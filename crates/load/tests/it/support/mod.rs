@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
-use sidelong_layout::{LOAD_BYTES, RegionKind};
+use sidelong_layout::{Instance, LOAD_BYTES, RegionKind};
 use sidelong_load::{
     Limits, OriginGauge, OriginLoad, Reading, Recorder, Scope, Source, Status, monotonic_ns,
 };
@@ -15,12 +15,11 @@ use sidelong_load::{
 /// A node's load region.
 pub(crate) fn region(directory: &Path, name: &str, incarnation: u64) -> Region {
     let spec = RegionSpec {
-        cluster: 0,
         name,
         kind: RegionKind::Load,
         len: LOAD_BYTES,
         access: Access::ReadOnly,
-        incarnation,
+        instance: Instance::alone(incarnation),
     };
     Host::Shm(ShmHost::new(directory)).offer(&spec, |_| {}).unwrap()
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use sidelong_fabric::sim::{self, Network, SimHost};
 use sidelong_fabric::{Access, Directory, Error, Host, Key, Region, RegionSpec};
 use sidelong_layout::{
-    Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership, RegionKind, SiteId,
-    WORDS_OWNERSHIP,
+    Ack, BoardMap, Budget, Instance, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership, RegionKind,
+    SiteId, WORDS_OWNERSHIP,
 };
 use sidelong_reconfig::{BoardInit, board_map, board_region, load_region, offer_board, offer_words};
 use sidelong_state::{NodeAgent, Pool, Timing};
@@ -227,8 +227,8 @@ fn began_ms(network: &Network) -> u64 {
 }
 
 fn offer_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
-    let board =
-        offer_board(&Host::Sim(network.host(&board_region(0))), MAP, first, (0, began_ms(network))).unwrap();
+    let (host, instance) = (Host::Sim(network.host(&board_region(0))), Instance::alone(began_ms(network)));
+    let board = offer_board(&host, MAP, first, instance).unwrap();
     keys.publish(board.key()).unwrap();
     board
 }
@@ -236,14 +236,13 @@ fn offer_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
 fn offer_node(network: &Network, keys: &Keys, name: &str, site: Option<SiteId>) -> (Region, Region) {
     let host = Host::Sim(network.host(name));
     let incarnation = began_ms(network);
-    let words = offer_words(&host, name, site, (0, incarnation)).unwrap();
+    let words = offer_words(&host, name, site, Instance::alone(incarnation)).unwrap();
     let spec = RegionSpec {
-        cluster: 0,
         name: &load_region(name),
         kind: RegionKind::Load,
         len: LOAD_BYTES,
         access: Access::ReadOnly,
-        incarnation,
+        instance: Instance::alone(incarnation),
     };
     let load = host.offer(&spec, |_| ()).unwrap();
     keys.publish(words.key()).unwrap();

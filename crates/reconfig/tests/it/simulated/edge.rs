@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use sidelong_fabric::sim::Network;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region};
-use sidelong_layout::{EdgeId, NodeId, SiteId, Time};
+use sidelong_layout::{EdgeId, Instance, NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
-use sidelong_reconfig::{Ended, Links, Mover, Protocol, offer_front};
+use sidelong_reconfig::{Links, Mover, Protocol, Report, offer_front};
 
 use crate::simulated::cluster::{
     EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing,
@@ -36,7 +36,7 @@ pub(crate) enum Next {
     /// Looks at its clock, with the last reply in its hands.
     Hear,
     /// Ends a move or a repair.
-    End(Ended),
+    End(Report),
 }
 
 /// What its lives have in common.
@@ -158,7 +158,7 @@ fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
     let owner = EdgeId::new(edge);
     let names = edge_names();
     let host = Host::Sim(setting.network.host(&names[edge]));
-    let front = offer_front(&host, &names[edge], NODES, (0, incarnation)).unwrap();
+    let front = offer_front(&host, &names[edge], NODES, Instance::alone(incarnation)).unwrap();
     setting.keys.publish(front.key()).unwrap();
     let front = Front(front, &setting.keys);
     let links = Links::new(setting.keys.clone(), Initiator::new(), &node_names(), MAP);

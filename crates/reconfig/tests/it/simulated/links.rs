@@ -5,7 +5,8 @@ use std::time::Duration;
 use sidelong_fabric::sim::{Faults, Network};
 use sidelong_fabric::{Access, Batch, Directory as _, Host, Initiator, RegionSpec};
 use sidelong_layout::{
-    Ack, EdgeId, NodeId, NodeState, Ownership, RegionKind, SiteId, Time, WORDS_BYTES, WORDS_OWNERSHIP,
+    Ack, EdgeId, Instance, NodeId, NodeState, Ownership, RegionKind, SiteId, Time, WORDS_BYTES,
+    WORDS_OWNERSHIP,
 };
 use sidelong_reconfig::{Links, Mover, Protocol, board_region, words_region};
 
@@ -86,12 +87,11 @@ fn a_region_of_another_layout_is_refused() {
     let host = Host::Sim(machine.clone());
     let name = words_region("n0");
     let spec = RegionSpec {
-        cluster: 0,
         name: &name,
         kind: RegionKind::Words,
         len: WORDS_BYTES,
         access: Access::Atomic,
-        incarnation: 1,
+        instance: Instance::alone(1),
     };
     let contents = Ownership::serving(SiteId::new(0), 1).encode();
     let other_hash = |words: &mut [u64]| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sidelong_fabric::sim::{Faults, Network};
 use sidelong_layout::{NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
-use sidelong_reconfig::{Ended, How, Protocol};
+use sidelong_reconfig::{Protocol, Report};
 use sidelong_state::Outcome;
 
 use crate::simulated::check::{Rule, Tenure, check, moved_under_free_lock};
@@ -240,14 +240,13 @@ impl Run {
     }
 
     /// Whether an edge left a site as it says that it did.
-    fn judge(&mut self, ended: Ended, tenure: Option<Tenure>) -> Result<(), Rule> {
-        if let How::Lease(Outcome::Recovered { left_out: 1.. } | Outcome::Uncertain { left_out: 1.. }) =
-            ended.how
-        {
-            self.excused.insert(ended.site);
+    fn judge(&mut self, ended: Report, tenure: Option<Tenure>) -> Result<(), Rule> {
+        let site = ended.task.site();
+        if let Outcome::Recovered { left_out: 1.. } | Outcome::Uncertain { left_out: 1.. } = ended.outcome {
+            self.excused.insert(site);
         }
-        let has_settled = tenure.is_none_or(|tenure| tenure.has_settled(ended.site));
-        if has_settled || self.excused.contains(&ended.site) { Ok(()) } else { Err(Rule::Settled) }
+        let has_settled = tenure.is_none_or(|tenure| tenure.has_settled(site));
+        if has_settled || self.excused.contains(&site) { Ok(()) } else { Err(Rule::Settled) }
     }
 
     fn tell(&mut self, index: usize, next: &Next, very_late: bool) {
@@ -265,11 +264,8 @@ impl Run {
                 self.note(format_args!("{name} {step}{late}"));
             }
             Next::End(ended) => {
-                let how = match ended.how {
-                    How::Lease(outcome) => format!("{outcome:?}"),
-                    How::Paper(outcome) => format!("{outcome:?}"),
-                };
-                self.note(format_args!("{name} ended at s{}: {how}", ended.site.index()));
+                let how = format!("{:?}", ended.outcome);
+                self.note(format_args!("{name} ended at s{}: {how}", ended.task.site().index()));
                 self.summary.moved += usize::from(ended.moved());
                 *self.summary.outcomes.entry(how).or_default() += 1;
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory, shm::ShmHost};
 use sidelong_layout::{
-    EdgeId, LOAD_ACK, LOAD_BYTES, NodeId, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP,
+    EdgeId, Instance, LOAD_ACK, LOAD_BYTES, NodeId, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP,
 };
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{
@@ -51,7 +51,7 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::Shm(ShmHost::new(directory.path()));
         let sites = FIRST.map(|nodes| BoardInit { floor: FLOOR, nodes });
-        let board = offer_board(&host, board_map(SITES, OWNERS), &sites, (0, 1)).unwrap();
+        let board = offer_board(&host, board_map(SITES, OWNERS), &sites, Instance::alone(1)).unwrap();
         let nodes: Vec<_> = homes().enumerate().map(|(node, site)| offer_node(&host, node, site)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let agents = {
@@ -147,15 +147,14 @@ fn name(node: usize) -> String {
 }
 
 fn offer_node(host: &Host, node: usize, site: usize) -> (Region, Region) {
-    let words = offer_words(host, &name(node), Some(SiteId::new(site)), (0, 1)).unwrap();
+    let words = offer_words(host, &name(node), Some(SiteId::new(site)), Instance::alone(1)).unwrap();
     let region = load_region(&name(node));
     let spec = RegionSpec {
-        cluster: 0,
         name: &region,
         kind: RegionKind::Load,
         len: LOAD_BYTES,
         access: Access::ReadOnly,
-        incarnation: 1,
+        instance: Instance::alone(1),
     };
     (words, host.offer(&spec, |_| ()).unwrap())
 }
@@ -265,11 +264,11 @@ pub(crate) fn child_main() {
         });
         // The first move may be told to let the load settle; it is then made at the next try.
         match ended {
-            Some(ended) if task == "repair" => repaired |= ended.plan.is_none(),
-            Some(ended) if !ended.moved() && ended.plan.is_some() => {
-                mover.begin(ended.plan.unwrap(), now());
-            }
-            Some(_) => repaired = true,
+            Some(report) if task == "repair" => repaired |= report.plan().is_none(),
+            Some(report) => match report.plan() {
+                Some(plan) if !report.moved() => mover.begin(*plan, now()),
+                _ => repaired = true,
+            },
             None => {}
         }
         if repaired && mover.is_idle() {

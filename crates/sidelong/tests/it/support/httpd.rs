@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use sidelong_edge::{LedByMemory, LedCluster};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, Region};
-use sidelong_layout::{ChoiceMap, SiteId, Time};
+use sidelong_layout::{ChoiceMap, Instance, SiteId, Time};
 use sidelong_load::monotonic_ns;
 use sidelong_policy::balance::Balance;
 
@@ -52,7 +52,7 @@ impl Verdicts {
             has_led: false,
         };
         let (host, now) = (Host::Shm(ShmHost::new(&directory)), Time::from_ns(monotonic_ns()));
-        let led = LedByMemory::offer(&host, "web1", &described, (0, 1), now).unwrap();
+        let led = LedByMemory::offer(&host, "web1", &described, Instance::alone(1), now).unwrap();
         let [choice, _] = led.regions();
         let map = ChoiceMap { nodes: 1, sites: sites.len(), servers: 0 };
         let verdicts = Verdicts { _led: led, choice, map, prefix: directory.join("web1") };

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use sidelong_config::Configuration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
-use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP, valid};
+use sidelong_layout::{
+    Hot, Instance, LOAD_BYTES, LOAD_HOT, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP, valid,
+};
 use sidelong_load::monotonic_ns;
 use sidelong_reconfig::{load_region, offer_words};
 use sidelong_state::Publisher;
@@ -63,16 +65,16 @@ pub struct Agents {
 impl Agents {
     /// Each node serves its site in the cluster file. The front runs: its board tells which cluster it is.
     pub fn offer(cluster: &Cluster) -> Self {
-        let identity = identity(cluster);
+        let instance = Instance { cluster: identity(cluster), incarnation: 1 };
         let host = Host::Shm(ShmHost::new(cluster.run_dir()));
         let sites = cluster.file.sites.iter().enumerate();
         let sites = sites.flat_map(|(site, entry)| std::iter::repeat_n(SiteId::new(site), entry.nodes));
         let offered = cluster.file.nodes.iter().zip(sites).map(|(node, site)| {
-            let words = offer_words(&host, &node.name, Some(site), (identity, 1)).unwrap();
+            let words = offer_words(&host, &node.name, Some(site), instance).unwrap();
             let file = cluster.run_dir().join(format!("{}.region", words.key().name));
             let name = &load_region(&node.name);
             let (kind, access) = (RegionKind::Load, Access::ReadOnly);
-            let spec = RegionSpec { cluster: identity, name, kind, len: LOAD_BYTES, access, incarnation: 1 };
+            let spec = RegionSpec { name, kind, len: LOAD_BYTES, access, instance };
             let words = File::options().read(true).write(true).open(file).unwrap();
             (words, (host.offer(&spec, |_| ()).unwrap(), Publisher::new(1)))
         });

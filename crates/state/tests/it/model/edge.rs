@@ -2,7 +2,7 @@
 
 use sidelong_layout::{EdgeId, Ownership, SiteId};
 use sidelong_state::{
-    Goal, Holder, Memo, Move, Op, Outcome, PaperMove, PaperOutcome, Plan, Reply, Step, Time, UpdateCounter,
+    Goal, Holder, Memo, Move, Op, Outcome, PaperMove, Plan, Reply, Step, Time, UpdateCounter,
 };
 
 use crate::model::memory::{Flight, Memory};
@@ -13,12 +13,6 @@ use crate::model::world::{Protocol, Setup, timing};
 pub(crate) enum Machine {
     Leased(Move),
     Paper(PaperMove),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Ended {
-    Leased(Outcome),
-    Paper(PaperOutcome),
 }
 
 impl Machine {
@@ -36,17 +30,10 @@ impl Machine {
         }
     }
 
-    fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Ended> {
-        fn map<T>(step: Step<T>, ended: fn(T) -> Ended) -> Step<Ended> {
-            match step {
-                Step::Do(op) => Step::Do(op),
-                Step::WaitUntil(time) => Step::WaitUntil(time),
-                Step::Done(outcome) => Step::Done(ended(outcome)),
-            }
-        }
+    fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Outcome> {
         match self {
-            Machine::Leased(machine) => map(machine.step(now, reply), Ended::Leased),
-            Machine::Paper(machine) => map(machine.step(reply), Ended::Paper),
+            Machine::Leased(machine) => machine.step(now, reply),
+            Machine::Paper(machine) => machine.step(reply),
         }
     }
 }
@@ -68,7 +55,7 @@ pub(crate) struct Edge {
     memos: Vec<Memo>,
     next_plan: usize,
     retries_left: u8,
-    pub(crate) last: Option<Ended>,
+    pub(crate) last: Option<Outcome>,
 }
 
 impl Edge {
@@ -194,23 +181,23 @@ impl Edge {
         Flight { op, edge: self.index, site, tenure }
     }
 
-    fn end(&mut self, ended: Ended, setup: &Setup, now: Time, memory: &Memory) {
+    fn end(&mut self, outcome: Outcome, setup: &Setup, now: Time, memory: &Memory) {
         let machine = self.machine.take().expect("it ended");
         self.tenure = None;
-        self.last = Some(ended);
-        let again = match (&machine, ended) {
-            (Machine::Leased(machine), Ended::Leased(outcome)) => {
+        self.last = Some(outcome);
+        let again = match &machine {
+            Machine::Leased(machine) => {
                 self.memos[machine.site().index()] = machine.memo();
                 matches!(outcome, Outcome::Busy | Outcome::LeaseLost | Outcome::Recovered { .. })
             }
-            _ => false,
+            Machine::Paper(_) => false,
         };
         if self.next_plan == setup.scripts[self.index].len() {
             // It was watching, and will watch again.
-            self.wait_for_lock(machine.site(), ended, now);
+            self.wait_for_lock(machine.site(), outcome, now);
         } else if again && self.retries_left > 0 {
             self.retries_left -= 1;
-            if !self.wait_for_lock(machine.site(), ended, now) {
+            if !self.wait_for_lock(machine.site(), outcome, now) {
                 self.begin(setup, now, memory);
             }
         } else {
@@ -221,8 +208,8 @@ impl Edge {
     }
 
     /// Waits until a busy lock may be stolen.
-    fn wait_for_lock(&mut self, site: SiteId, ended: Ended, now: Time) -> bool {
-        let busy = ended == Ended::Leased(Outcome::Busy);
+    fn wait_for_lock(&mut self, site: SiteId, outcome: Outcome, now: Time) -> bool {
+        let busy = outcome == Outcome::Busy;
         let sighting = self.memos[site.index()].sighting.filter(|_| busy);
         self.wake =
             sighting.map(|sighting| sighting.since.after_ns(timing().steal_ns())).filter(|wake| *wake > now);

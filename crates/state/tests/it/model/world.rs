@@ -5,7 +5,7 @@
 use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, Lock, Ownership, SiteId};
 use sidelong_state::{Goal, Outcome, Plan, Pool, Reply, Time, Timing, Word};
 
-use crate::model::edge::{Edge, Ended, Machine};
+use crate::model::edge::{Edge, Machine};
 use crate::model::front::{Deed, Front};
 use crate::model::memory::{Flight, Memory, drained_node};
 
@@ -458,7 +458,7 @@ impl World {
 
     /// Edges whose last move put a node where they wanted it.
     pub(crate) fn moves(&self) -> usize {
-        self.edges.iter().filter(|edge| edge.last == Some(Ended::Leased(Outcome::Moved))).count()
+        self.edges.iter().filter(|edge| edge.last == Some(Outcome::Moved)).count()
     }
 
     /// The names of the steps that edges are at, for coverage.
