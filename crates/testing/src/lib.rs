@@ -7,6 +7,7 @@
 
 pub mod certificates;
 mod cluster;
+pub mod documents;
 mod here;
 mod http;
 mod process;
