@@ -8,6 +8,7 @@
 pub mod certificates;
 mod cluster;
 pub mod documents;
+pub mod foreign;
 mod here;
 mod http;
 mod process;

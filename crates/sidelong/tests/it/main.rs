@@ -30,7 +30,6 @@ mod hostile;
 mod http2_servers;
 mod httpd;
 mod kernel;
-mod lasting;
 mod log;
 mod machines;
 mod many_nodes;

@@ -3,7 +3,6 @@
 
 pub mod auction;
 pub mod caches;
-pub mod foreign;
 pub mod histories;
 pub mod httpd;
 pub mod memcached;
@@ -13,8 +12,8 @@ pub mod thousand;
 pub mod words;
 
 pub use sidelong_testing::{
-    Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, eventually, get, has_rdma,
-    may_open, metrics, read_head, run, run_lab, servers, skipped, stop_whole, try_get, until_it_succeeds,
-    websocket_accept,
+    Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, eventually, foreign,
+    get, has_rdma, may_open, metrics, run, run_lab, servers, skipped, stop_whole, try_get,
+    until_it_succeeds,
 };
 pub use terminal::Terminal;
