@@ -1,6 +1,9 @@
 //! Clusters whose parts run in this process. One module for each subject.
 
 mod admission;
+mod by_hand;
+mod cache;
+mod caches;
 mod cluster;
 mod conformance;
 mod documents;
@@ -8,6 +11,7 @@ mod edge;
 mod http2_servers;
 mod lasting;
 mod metrics;
+mod parts;
 mod proxy_protocol;
 mod retries;
 mod servers;

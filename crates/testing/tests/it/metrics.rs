@@ -6,12 +6,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sidelong_config::{CachePeer, Fabric, Scheme};
 
-use sidelong_testing::{Client, Cluster, SetOnDrop, eventually, get, metrics, try_get};
+use sidelong_testing::{Cluster, eventually, get, in_bursts, metrics, try_get};
 
 /// Documented, but not available in the cluster of this test.
 const ELSEWHERE: &[&str] = &[
@@ -99,18 +98,7 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     let unknown: Vec<_> = elsewhere.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:?}");
     let all = || told(cluster.admin(0)).union(&told(cluster.node_admin(0))).cloned().collect::<BTreeSet<_>>();
-    // The load moves from site to site.
-    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let load = || {
-        let mut client = Client::connect(cluster.edge(0));
-        while !over.load(Ordering::Relaxed) {
-            let site = &cluster.file.sites[asked.fetch_add(1, Ordering::Relaxed) / 512 % 3];
-            client.ask("GET", &site.hosts[0], "/o/1/1000").unwrap();
-        }
-    };
-    std::thread::scope(|scope| {
-        let _over = SetOnDrop(&over);
-        (0..8).for_each(|_| _ = scope.spawn(load));
+    in_bursts(&cluster, 512, || {
         // Those of moves appear with the first one, CPU time with the first tick of the kernel.
         let mut missing = usize::MAX;
         eventually("all that is documented is told", || {

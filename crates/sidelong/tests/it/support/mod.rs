@@ -2,18 +2,16 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 pub mod auction;
-pub mod caches;
 pub mod histories;
 pub mod httpd;
-pub mod memcached;
 pub mod proxies;
 mod terminal;
 pub mod thousand;
 pub mod words;
 
 pub use sidelong_testing::{
-    Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, eventually, foreign,
-    get, has_rdma, may_open, metrics, run, run_lab, servers, skipped, stop_whole, try_get,
+    Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, caches, eventually, foreign,
+    get, has_rdma, may_open, memcached, metrics, run, run_lab, servers, skipped, stop_whole, try_get,
     until_it_succeeds,
 };
 pub use terminal::Terminal;
