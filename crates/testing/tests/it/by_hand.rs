@@ -82,7 +82,7 @@ fn no_edge_moves_a_node_that_a_person_keeps() {
             .sum::<f64>()
     };
     let before = moves();
-    in_bursts(&cluster, 256, || eventually("others move", || moves() > before + 20.0));
+    _ = in_bursts(&cluster, 256, || eventually("others move", || moves() > before + 20.0));
     assert_eq!(node(&cluster, "n1"), (NodeState::Pinned, "alpha".to_owned()));
     assert_eq!(node(&cluster, "n8").0, NodeState::Held);
     parts.into_iter().for_each(Here::end);

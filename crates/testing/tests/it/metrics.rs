@@ -98,7 +98,7 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     let unknown: Vec<_> = elsewhere.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:?}");
     let all = || told(cluster.admin(0)).union(&told(cluster.node_admin(0))).cloned().collect::<BTreeSet<_>>();
-    in_bursts(&cluster, 512, || {
+    _ = in_bursts(&cluster, 512, || {
         // Those of moves appear with the first one, CPU time with the first tick of the kernel.
         let mut missing = usize::MAX;
         eventually("all that is documented is told", || {
