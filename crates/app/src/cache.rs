@@ -2,16 +2,18 @@
 
 mod metrics;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use rustix::fs::Mode;
-use rustix::process::umask;
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_cache::neighbours::{Neighbours, Peer};
 use sidelong_cache::server::{self, Listener, Options, Way};
@@ -360,12 +362,19 @@ fn unix_listener(path: &Path, mask: u32) -> Result<UnixListener, Failure> {
     if UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
         fs::remove_file(path).map_err(named)?;
     }
-    let before = umask(Mode::from_raw_mode(0o777 & !mask));
-    let listener = UnixListener::bind(path);
-    umask(before);
-    let listener = listener.map_err(named)?;
-    listen::widen(&listener).map_err(named)?;
-    Ok(listener)
+    bind(path, mask).map_err(named)
+}
+
+/// Listens at `path`, whose file has the access of `mask` or less from its first moment. The umask, which all threads of a process share,
+/// is left as it is.
+fn bind(path: &Path, mask: u32) -> io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // The file gets the socket's mode, without what the umask takes away.
+    fchmod(&socket, Mode::from_raw_mode(mask))?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(mask))?;
+    listen::widen(&socket)?;
+    Ok(socket.into())
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {

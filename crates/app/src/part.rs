@@ -96,6 +96,11 @@ impl Running {
         self.shutdown.clone()
     }
 
+    /// Whether the part has not ended.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Waits until the part has ended.
     ///
     /// # Errors

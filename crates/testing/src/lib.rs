@@ -5,16 +5,24 @@
 //! No crate depends on this one but for its tests.
 #![forbid(unsafe_code)]
 
+pub mod auction;
+pub mod caches;
 pub mod certificates;
 mod cluster;
+pub mod documents;
+pub mod foreign;
 mod here;
+pub mod histories;
 mod http;
+pub mod memcached;
 mod process;
+pub mod registers;
 pub mod servers;
+pub mod words;
 
 use std::io::Write as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,6 +56,27 @@ pub fn until_it_succeeds(mut command: impl FnMut() -> Done) -> String {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Does `work` while eight clients of the first edge ask for `length` documents of each of its sites in turn, without end. Returns how
+/// many were not answered.
+pub fn in_bursts(cluster: &Cluster, length: usize, work: impl FnOnce()) -> usize {
+    let (over, asked, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let ask = || {
+        let mut client = Client::connect(cluster.edge(0));
+        while !over.load(Ordering::Relaxed) {
+            let number = asked.fetch_add(1, Ordering::Relaxed) / length;
+            let site = &cluster.file.sites[number % cluster.file.sites.len()];
+            let reply = client.ask("GET", &site.hosts[0], "/o/1/1000").unwrap();
+            failed.fetch_add(usize::from(reply.status != 200), Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        let _over = SetOnDrop(&over);
+        (0..8).for_each(|_| _ = scope.spawn(ask));
+        work();
+    });
+    failed.into_inner()
 }
 
 /// A flag that is set when this is dropped, even by a failed assertion: what other threads go by ends.

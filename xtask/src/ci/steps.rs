@@ -269,7 +269,10 @@ fn guest(run: &mut Run) -> Result<(), Failure> {
     for (package, filters) in [
         ("sidelong-fabric", &["conformance::verbs::"][..]),
         ("sidelong-fabric", &["verbs::", "--skip", "conformance::"]),
-        ("sidelong", &["machines::over_verbs::", "caches::over_verbs::", "cache_histories::over_verbs"]),
+        (
+            "sidelong",
+            &["machines::over_verbs::", "caches::over_verbs::", "cache_histories::histories_over_verbs"],
+        ),
     ] {
         let it = ["test", "-p", package, "--locked", "--test", "it", "--"];
         tests.push(run.cargo(&[&it[..], filters].concat()));

@@ -36,7 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "os", "tls",
         ],
     ),
-    ("testing", &["app", "config", "load"]),
+    ("testing", &["app", "config", "layout", "load"]),
     ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
     ("lab", &["perf", "config", "fabric", "os", "trace", "workload", "figure"]),
     (

@@ -216,3 +216,50 @@ impl Switches {
         Ok(Some(TlsFiles { key: key.unwrap_or_else(|| certificate.clone()), certificate, client_ca }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        switches: Switches,
+    }
+
+    fn setup(words: &str) -> Setup {
+        let line = Line::parse_from(["cache"].into_iter().chain(words.split_whitespace()));
+        line.switches.setup().unwrap_or_else(|why| panic!("{words}: {}", why.0))
+    }
+
+    #[test]
+    fn a_cache_is_what_memcacheds_switches_say() {
+        let told =
+            setup("-m 16 -M -c 10 -t 3 -I 4m -p 0 -l 127.0.0.1,[::1]:7 -Y /users -a 770 --eviction lru");
+        assert_eq!((told.memory_mib, told.evicts, told.clients_max, told.threads), (16, false, 10, 3));
+        assert_eq!((told.item_bytes_max, told.unix_mask, told.eviction), (4 << 20, 0o770, Eviction::Lru));
+        let Place::Tcp(at) = told.place else { panic!("not at TCP ports") };
+        assert_eq!(at, ["127.0.0.1:0".parse().unwrap(), "[::1]:7".parse().unwrap()]);
+        assert!(told.users.is_some_and(|(file, login)| file == Path::new("/users") && login == Login::Text));
+        assert!(told.tls.is_none());
+        let told = setup("-s /run/cache.sock");
+        assert!(matches!(told.place, Place::Unix(path) if path == Path::new("/run/cache.sock")));
+        assert!(told.evicts && told.users.is_none());
+    }
+
+    #[test]
+    fn a_key_may_be_in_the_file_of_its_certificate_and_clients_may_have_to_show_one() {
+        let files = |words: &str| {
+            let TlsFiles { certificate, key, client_ca } = setup(words).tls.unwrap();
+            [Some(certificate), Some(key), client_ca].map(|file| file.map(|file| file.display().to_string()))
+        };
+        let file = |name: &str| Some(name.to_owned());
+        assert_eq!(files("-Z -o ssl_chain_cert=/a"), [file("/a"), file("/a"), None]);
+        let all = "-Z -o ssl_chain_cert=/a,ssl_key=/b,ssl_ca_cert=/c,ssl_verify_mode=2";
+        assert_eq!(files(all), ["/a", "/b", "/c"].map(file));
+    }
+}

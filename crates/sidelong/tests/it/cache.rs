@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use sidelong_config::{CachePeer, Eviction};
@@ -44,15 +44,6 @@ impl Cache {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
         let row = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
         row.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-}
-
-#[test]
-fn two_clients_use_it_as_they_use_memcached() {
-    for threads in ["1", "4"] {
-        let cache = Cache::start(&["-t", threads]);
-        memcached::unmodified_clients(cache.address);
-        assert_eq!(cache.process.end().succeeded().lines().count(), 1);
     }
 }
 
@@ -185,38 +176,6 @@ fn what_does_not_end_takes_no_memory_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_value_that_comes_in_parts_is_stored_whole() {
-    let cache = Cache::start(&[]);
-    let mut client = cache.client();
-    let value: Vec<u8> = (0..300_000_u32).map(|byte| byte as u8).collect();
-    client.say("set parts 7 0 300000\r\n");
-    for part in value.chunks(7_919) {
-        client.say(part);
-    }
-    client.asks("\r\n", "STORED\r\n");
-    let mut answer = b"VALUE parts 7 300000\r\n".to_vec();
-    answer.extend(&value);
-    answer.extend(b"\r\nEND\r\n");
-    client.asks("get parts\r\n", &answer);
-}
-
-#[test]
-fn more_clients_than_it_takes_wait_for_their_turn() {
-    for threads in ["1", "3"] {
-        let cache = Cache::start(&["-c", "10", "-t", threads]);
-        let mut clients: Vec<Client> = (0..10).map(|_| cache.client()).collect();
-        clients.iter_mut().for_each(|client| client.asks("mn\r\n", "MN\r\n"));
-        let mut eleventh = cache.client();
-        eleventh.say("mn\r\n");
-        eventually("accepting has stopped", || clients[0].stat("accepting_conns") == 0);
-        assert_eq!(clients[0].stat("curr_connections"), 10);
-        drop(clients.pop());
-        eleventh.hears("MN\r\n");
-        assert!(clients[0].stat("listen_disabled_num") >= 1);
-    }
-}
-
-#[test]
 fn without_descriptors_clients_wait_for_their_turn() {
     let cache = Cache::start(&[]);
     let limit = |descriptors: u64| {
@@ -262,42 +221,6 @@ fn ten_thousand_clients_with_half_a_command_take_little() {
 }
 
 #[test]
-fn a_full_cache_evicts_or_refuses() {
-    let value = vec![b'v'; 100_000];
-    let store = |client: &mut Client, key: usize| {
-        client.say(format!("set key{key} 0 0 100000\r\n"));
-        client.say(&value);
-        client.say("\r\n");
-    };
-    let evicting = Cache::start(&["-m", "16"]);
-    let mut client = evicting.client();
-    for key in 0..400 {
-        store(&mut client, key);
-        client.hears("STORED\r\n");
-    }
-    assert!(client.stat("evictions") > 200);
-
-    let refusing = Cache::start(&["-m", "16", "-M"]);
-    let mut client = refusing.client();
-    for key in 0..100 {
-        store(&mut client, key);
-        client.hears("STORED\r\n");
-    }
-    for key in 100..400 {
-        store(&mut client, key);
-    }
-    client.say("mn\r\n");
-    let mut all = Vec::new();
-    while !all.ends_with(b"MN\r\n") {
-        let mut some = [0; 4096];
-        let len = client.stream.read(&mut some).unwrap();
-        all.extend(&some[..len]);
-    }
-    assert!(String::from_utf8(all).unwrap().contains("SERVER_ERROR out of memory storing object\r\n"));
-    client.asks("touch key0 0\r\n", "TOUCHED\r\n");
-}
-
-#[test]
 fn a_unix_socket_is_its_owners_and_goes_with_its_cache() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cache.sock");
@@ -329,22 +252,6 @@ fn a_unix_socket_is_its_owners_and_goes_with_its_cache() {
 }
 
 #[test]
-fn with_users_nobody_else_gets_in() {
-    let directory = tempfile::tempdir().unwrap();
-    let users = directory.path().join("users");
-    std::fs::write(&users, "ann:secret\n").unwrap();
-    let cache = Cache::start(&["-Y", users.to_str().unwrap()]);
-    let mut client = cache.client();
-    client.asks("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
-    let mut client = cache.client();
-    client.asks("set login 0 0 10\r\nann secret\r\n", "STORED\r\n");
-    client.asks("get a\r\n", "END\r\n");
-    std::fs::write(&users, "no user here\n").unwrap();
-    let refused = run(["cache", "-p", "0", "-Y", users.to_str().unwrap()]).refused();
-    assert!(refused.contains("NAME:PASSWORD"), "{refused}");
-}
-
-#[test]
 fn with_users_of_sasl_nobody_else_gets_in() {
     let directory = tempfile::tempdir().unwrap();
     let users = directory.path().join("users");
@@ -360,67 +267,6 @@ fn with_users_of_sasl_nobody_else_gets_in() {
     memcached::clients_by("sasl", cache.address, None);
     let refused = Running::start_command(start()).finish().refused();
     assert!(refused.contains("MEMCACHED_SASL_PWDB"), "{refused}");
-}
-
-/// A self-signed certificate for 127.0.0.1 and its key, in one file; `None` if no program can make it.
-fn certificate(directory: &Path) -> Option<PathBuf> {
-    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
-    let mut openssl = Command::new("openssl");
-    openssl.args([
-        "req",
-        "-x509",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=cache",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-    ]);
-    // Clients show it, too, which must be no authority's.
-    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-    openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
-    match openssl.arg("-out").arg(&certificate).arg("-keyout").arg(&key).output() {
-        Ok(done) => assert!(done.status.success(), "{openssl:?}"),
-        Err(error) => {
-            skipped(&format!("TLS: no openssl program to make a certificate: {error}"));
-            return None;
-        }
-    }
-    let both = [&certificate, &key].map(|file| std::fs::read_to_string(file).unwrap()).concat();
-    std::fs::write(&certificate, both).unwrap();
-    Some(certificate)
-}
-
-#[test]
-fn clients_speak_tls_where_there_is_a_certificate() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(certificate) = certificate(directory.path()) else { return };
-    let files = format!("ssl_chain_cert={}", certificate.display());
-    let cache = Cache::start(&["-Z", "-o", &files]);
-    memcached::clients_by("tls", cache.address, Some(&certificate));
-    // One that says nothing, or something else, holds up nobody.
-    let silent = cache.client();
-    let mut plain = cache.client();
-    plain.say("get a\r\n");
-    let mut heard = Vec::new();
-    _ = plain.stream.read_to_end(&mut heard);
-    assert!(!String::from_utf8_lossy(&heard).contains("END"), "{heard:?}");
-    memcached::clients_by("tls", cache.address, Some(&certificate));
-    drop(silent);
-    cache.process.end().succeeded();
-
-    let verified = format!("{files},ssl_ca_cert={0},ssl_verify_mode=2", certificate.display());
-    let cache = Cache::start(&["-Z", "-o", &verified]);
-    let mut openssl = Command::new("openssl");
-    openssl.args(["s_client", "-quiet", "-connect", &cache.address.to_string(), "-CAfile"]).arg(&certificate);
-    let ask = |openssl: &mut Command| {
-        let mut client =
-            openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        _ = client.stdin.as_mut().unwrap().write_all(b"get a\r\nquit\r\n");
-        String::from_utf8(client.wait_with_output().unwrap().stdout).unwrap()
-    };
-    assert_eq!(ask(&mut openssl), "", "a client without a certificate");
-    assert_eq!(ask(openssl.arg("-cert").arg(&certificate).arg("-key").arg(&certificate)), "END\r\n");
 }
 
 #[test]

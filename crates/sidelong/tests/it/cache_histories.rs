@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::caches::Caches;
+use crate::support::caches::{By, Caches};
 use crate::support::eventually;
 use crate::support::histories::{Event, Op, Verdict, judge, seed};
 use crate::support::memcached::Client;
@@ -261,7 +261,7 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
             // A process that hangs, is killed and comes back, or is not reached.
             match fault {
                 0 => {
-                    let one = victims.as_ref().unwrap();
+                    let one = victims.as_ref().unwrap().process();
                     one.signal(Signal::STOP);
                     thread::sleep(pause * 30);
                     one.signal(Signal::CONT);
@@ -307,12 +307,12 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
 
 #[test]
 fn histories_over_memory_are_linearizable() {
-    assert_eq!(run(&mut Caches::start(8), Plan::new(6)), None);
+    assert_eq!(run(&mut Caches::start(By::Process, 8), Plan::new(6)), None);
 }
 
 #[test]
 fn histories_over_a_network_are_linearizable() {
-    assert_eq!(run(&mut Caches::over_network(8), Plan::new(6)), None);
+    assert_eq!(run(&mut Caches::over_network(By::Process, 8), Plan::new(6)), None);
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn histories_over_verbs_are_linearizable() {
 
 #[test]
 fn with_copies_reads_are_as_old_as_they_may_be_and_no_older() {
-    let mut caches = Caches::with_copies(16, FRESH);
+    let mut caches = Caches::with_copies(By::Process, 16, FRESH);
     assert_eq!(run(&mut caches, Plan { fresh: FRESH, ..Plan::new(6) }), None);
     let copies: u64 = caches.clients().iter_mut().map(|client| client.stat("near_hits")).sum();
     assert!(copies > 0, "nobody read one");
@@ -336,7 +336,7 @@ fn with_copies_reads_are_as_old_as_they_may_be_and_no_older() {
 
 #[test]
 fn through_one_cache_nobody_sees_that_there_are_copies() {
-    let mut caches = Caches::with_copies(16, FRESH);
+    let mut caches = Caches::with_copies(By::Thread, 16, FRESH);
     assert_eq!(run(&mut caches, Plan { asks_one: true, has_faults: false, ..Plan::new(6) }), None);
     assert!(caches.client(0).stat("near_hits") > 0, "nobody read one");
 }
@@ -344,7 +344,7 @@ fn through_one_cache_nobody_sees_that_there_are_copies() {
 #[test]
 fn clients_that_believe_what_they_read_once_are_found_out() {
     let plan = Plan { has_faults: false, believes: true, ..Plan::new(20) };
-    let problem = run(&mut Caches::start(8), plan);
+    let problem = run(&mut Caches::start(By::Thread, 8), plan);
     assert!(problem.is_some(), "stale reads passed for right");
 }
 
@@ -353,7 +353,7 @@ fn clients_that_believe_what_they_read_once_are_found_out() {
 fn long_histories_are_linearizable() {
     let given = std::env::var("SIDELONG_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
     let plan = Plan::new(given.unwrap_or(200));
-    assert_eq!(run(&mut Caches::start(8), plan), None);
-    assert_eq!(run(&mut Caches::over_network(8), plan), None);
-    assert_eq!(run(&mut Caches::with_copies(16, FRESH), Plan { fresh: FRESH, ..plan }), None);
+    assert_eq!(run(&mut Caches::start(By::Process, 8), plan), None);
+    assert_eq!(run(&mut Caches::over_network(By::Process, 8), plan), None);
+    assert_eq!(run(&mut Caches::with_copies(By::Process, 16, FRESH), Plan { fresh: FRESH, ..plan }), None);
 }

@@ -1,4 +1,4 @@
-//! Parts that die while others work, and the configurations that a cluster can run in.
+//! Parts that die while others work, and a cluster that is over-provisioned.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::Value;
-use sidelong_config::{Configuration, Fabric, MovedBy, Protocol, Scheme};
+use sidelong_config::{Configuration, Fabric};
 use sidelong_policy::brain::SUSPECT_FOR;
 
 use crate::support::servers::{nginx, signal_all};
@@ -230,78 +229,6 @@ fn nodes_may_die_while_they_move_over_shared_memory() {
 fn nodes_may_die_while_they_move_over_tcp() {
     // The first of them has the locks and budgets in its memory.
     nodes_may_die_while_they_move(Fabric::Tcp);
-}
-
-/// Runs to the end of its load; the summary, which has no errors and all sites.
-fn summary(cluster: &Cluster) -> Value {
-    let summary = cluster.up(&["--json"]).finish().json();
-    assert_eq!(summary["errors"], 0, "{summary}");
-    for site in summary["sites"].as_array().unwrap() {
-        assert!(site["requests"].as_u64().unwrap() > 0 && site["nodes"].as_u64().unwrap() > 0, "{summary}");
-    }
-    summary
-}
-
-/// Two sites of two nodes, four bursts. Requests take long, so that nodes are busy with few of them: a machine that is full of other
-/// tests cannot send many.
-fn loaded() -> Cluster {
-    Cluster::new(&[("alpha", 2), ("beta", 2)])
-        .with_load(96, Some(4 * 96))
-        .with_service(Duration::from_millis(50))
-}
-
-fn moves_nodes(change: impl FnOnce(&mut Cluster)) {
-    let mut cluster = loaded();
-    change(&mut cluster);
-    let summary = summary(&cluster);
-    assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
-}
-
-#[test]
-fn servers_may_move_themselves() {
-    moves_nodes(|cluster| cluster.file.baseline.by = MovedBy::Server);
-}
-
-#[test]
-fn the_papers_protocol_moves_nodes() {
-    moves_nodes(|cluster| cluster.file.baseline.protocol = Protocol::Paper);
-}
-
-#[test]
-fn servers_may_move_themselves_by_the_papers_protocol() {
-    moves_nodes(|cluster| {
-        cluster.file.baseline.by = MovedBy::Server;
-        cluster.file.baseline.protocol = Protocol::Paper;
-    });
-}
-
-#[test]
-fn memory_may_be_reached_over_tcp() {
-    moves_nodes(|cluster| cluster.file.cluster.fabric = Fabric::Tcp);
-}
-
-#[test]
-fn load_may_be_asked_for_over_sockets() {
-    for scheme in [Scheme::SocketAsync, Scheme::SocketSync] {
-        moves_nodes(|cluster| cluster.file.set_scheme(scheme));
-    }
-}
-
-#[test]
-fn sockets_and_tcp_go_together() {
-    moves_nodes(|cluster| {
-        cluster.file.set_scheme(Scheme::SocketSync);
-        cluster.file.cluster.fabric = Fabric::Tcp;
-    });
-}
-
-#[test]
-fn a_rigid_cluster_moves_nothing() {
-    let mut cluster = loaded();
-    cluster.file.baseline.configuration = Configuration::Rigid;
-    let summary = summary(&cluster);
-    assert_eq!(summary["moves"], 0, "{summary}");
-    assert!(summary["sites"].as_array().unwrap().iter().all(|site| site["nodes"] == 2), "{summary}");
 }
 
 #[test]

@@ -1,9 +1,8 @@
-//! `sidelong node` and `sidelong edge`: a cluster started by hand, part by part, in any order.
+//! `sidelong node` and `sidelong edge` as processes: their events, and the signals and parents by which they end.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::Fabric;
 
 use crate::support::{Client, Cluster, Running, eventually, get, metrics, try_get};
 
@@ -17,48 +16,6 @@ fn cluster() -> Cluster {
 fn answers(cluster: &Cluster, site: &str) -> bool {
     let reply = try_get(cluster.edge(0), &format!("{site}.test"), "/o/1/10");
     reply.is_ok_and(|reply| reply.status == 200)
-}
-
-fn serves_in_parts(cluster: &Cluster) {
-    // The edge first: it waits for the nodes.
-    let mut edge = cluster.part("edge", "edge1");
-    let first = cluster.part("node", "n1");
-    eventually("the first node's site answers", || answers(cluster, "alpha"));
-    let early = get(cluster.edge(0), "beta.test", "/o/1/10");
-    assert_eq!(early.status, 503, "a site whose node is not there: {early:?}");
-
-    let second = cluster.part("node", "n2");
-    eventually("the second node's site answers", || answers(cluster, "beta"));
-    for (site, node) in [("alpha", "n1"), ("beta", "n2")] {
-        let reply = get(cluster.edge(0), &format!("{site}.test"), "/o/1/10");
-        assert_eq!((reply.status, reply.node(), reply.body.len()), (200, node, 10), "{reply:?}");
-    }
-
-    // A node that ends affects no other part, and comes back.
-    first.end().succeeded();
-    eventually("its site does not answer", || !answers(cluster, "alpha"));
-    assert!(edge.is_running() && answers(cluster, "beta"));
-    let first = cluster.part("node", "n1");
-    eventually("its site answers again", || answers(cluster, "alpha"));
-
-    for part in [first, second, edge] {
-        let done = part.end();
-        assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
-    }
-}
-
-#[test]
-fn over_shared_memory() {
-    let mut cluster = cluster();
-    cluster.file.cluster.fabric = Fabric::Shm;
-    serves_in_parts(&cluster);
-}
-
-#[test]
-fn over_tcp() {
-    let mut cluster = cluster();
-    cluster.file.cluster.fabric = Fabric::Tcp;
-    serves_in_parts(&cluster);
 }
 
 #[test]
@@ -88,28 +45,14 @@ fn they_tell_what_happens_where_asked() {
 }
 
 #[test]
-fn a_node_of_a_live_ones_name_is_refused() {
-    let cluster = cluster();
-    let mut first = cluster.part("node", "n1");
-    eventually("the node serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
-    let line = cluster.part("node", "n1").finish().refused();
-    assert!(line.contains("cannot listen on"), "{line}");
-    // On another port, only the name is taken.
-    let mut other = Cluster::new(&[("alpha", 1), ("beta", 1)]);
-    other.file.cluster.run_dir = Some(cluster.run_dir());
-    let line = other.part("node", "n1").finish().refused();
-    assert!(line.contains("offered by a process that is still alive"), "{line}");
-    assert!(first.is_running());
-}
-
-#[test]
 fn an_edge_ends_on_sigint_too() {
     let cluster = cluster();
     let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
     let edge = cluster.part("edge", "edge1");
     eventually("it serves", || answers(&cluster, "beta"));
     edge.signal(Signal::INT);
-    assert_eq!(edge.finish().code, Some(0));
+    let done = edge.finish();
+    assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
     for node in nodes {
         node.signal(Signal::INT);
         node.finish().succeeded();

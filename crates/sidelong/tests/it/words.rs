@@ -1,138 +1,23 @@
-//! Words that nobody of the cluster wrote: what is in memory that others write ends no part, and is put right.
+//! Words that nobody of the cluster wrote, and other cluster files, as the program shows them, and while it is killed.
 
-use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use sidelong_config::{Configuration, NodeEntry, SiteEntry};
-use sidelong_layout::{
-    BoardMap, Budget, EdgeId, Lock, NODES_MAX, NodeState, Ownership, SEQUENCE_MAX, SiteId, WORDS_OWNERSHIP,
-};
+use sidelong_config::{NodeEntry, SiteEntry};
+use sidelong_layout::{Ownership, SiteId};
 
-use crate::support::words::{read_word, write_word};
+use crate::support::words::{SITES, Word, is_legal, is_looked_after, nonsense, region_file};
 use crate::support::{Cluster, Done, Running, eventually, metrics, run, try_get};
-
-const SITES: usize = 2;
 const EDGES: usize = 2;
-const BOARD: BoardMap = BoardMap { sites: SITES, edges: EDGES };
 
 /// Two sites of two nodes.
 fn cluster() -> Cluster {
     Cluster::new(&[("alpha", 2), ("beta", 2)])
 }
 
-/// One word of a region, in the file that all parts map.
-struct Word<'a> {
-    cluster: &'a Cluster,
-    region: String,
-    offset: usize,
-}
-
-impl Word<'_> {
-    fn ownership(cluster: &Cluster, node: usize) -> Word<'_> {
-        Word { cluster, region: format!("n{node}.words"), offset: WORDS_OWNERSHIP }
-    }
-
-    fn lock(cluster: &Cluster, site: usize) -> Word<'_> {
-        Word { cluster, region: "board".to_owned(), offset: BOARD.lock(SiteId::new(site)) }
-    }
-
-    fn budget(cluster: &Cluster, site: usize) -> Word<'_> {
-        Word { cluster, region: "board".to_owned(), offset: BOARD.budget(SiteId::new(site)) }
-    }
-
-    fn read(&self) -> u64 {
-        read_word(&self.file(), self.offset)
-    }
-
-    fn write(&self, value: u64) {
-        write_word(&self.file(), self.offset, value);
-    }
-
-    fn file(&self) -> std::fs::File {
-        // A board's name tells of which cluster file it is.
-        let is_it = |name: &String| match name.strip_prefix(&self.region) {
-            Some(rest) => rest == ".region" || rest.starts_with('-') && rest.ends_with(".region"),
-            None => false,
-        };
-        let regions = self.cluster.regions();
-        let name = regions.iter().find(|name| is_it(name)).unwrap_or_else(|| panic!("{regions:?}"));
-        OpenOptions::new().read(true).write(true).open(self.cluster.run_dir().join(name)).unwrap()
-    }
-}
-
-/// Ownerships that say nothing in a cluster of two sites.
-fn nonsense(generation: u64) -> [u64; 4] {
-    let nowhere = SiteId::new(4000);
-    let (state, generation) = (NodeState::Draining, generation & SEQUENCE_MAX);
-    [
-        Ownership::serving(nowhere, generation).encode(),
-        Ownership { state, site: Some(SiteId::new(0)), next: Some(nowhere), generation }.encode(),
-        0xf << 60 | generation,
-        u64::MAX,
-    ]
-}
-
-/// Whether all words are such as movers leave them, with the floors of the file: 1 for each site.
-fn is_legal(cluster: &Cluster) -> bool {
-    let nodes = cluster.file.nodes.len();
-    let owner = |node| Ownership::decode(Word::ownership(cluster, node).read(), SITES);
-    let owners: Vec<_> = (1..=nodes).map(owner).collect();
-    let site_is_legal = |site: usize| {
-        let budget = Budget::decode(Word::budget(cluster, site).read());
-        let serves = |owner: &&Option<Ownership>| owner.is_some_and(|own| own.serves(SiteId::new(site)));
-        let serving = owners.iter().filter(serves).count();
-        Lock::decode(Word::lock(cluster, site).read()).owner.is_none()
-            && (usize::from(budget.floor), usize::from(budget.current)) == (1, serving)
-            && serving >= 1
-    };
-    owners.iter().all(Option::is_some) && (0..SITES).all(site_is_legal)
-}
-
 fn answers(cluster: &Cluster, edge: usize, site: &str) -> bool {
     let reply = try_get(cluster.edge(edge), &format!("{site}.test"), "/o/1/1");
     reply.is_ok_and(|reply| reply.status == 200)
-}
-
-fn is_put_right(configuration: Configuration) {
-    let mut cluster = cluster();
-    cluster.file.baseline.configuration = configuration;
-    let mut up = cluster.serving(&["--json"]);
-    eventually("it begins legal", || is_legal(&cluster));
-    let parts = cluster.parts();
-    let ghost = Lock::decode(0).held_by(EdgeId::new(4000), 0xfff).encode();
-    let random = Budget { floor: 9_000, current: 8_000, generation: 3 }.encode();
-    let full = Budget { floor: NODES_MAX as u16, current: NODES_MAX as u16, generation: 0 }.encode();
-    let without_floors = Budget { floor: 0, current: 4, generation: 5 }.encode();
-    for (round, word) in nonsense(7).into_iter().enumerate() {
-        // All nodes of one site, so that it has none that edges know of.
-        for node in [1, 2] {
-            Word::ownership(&cluster, node).write(word);
-        }
-        Word::budget(&cluster, 0).write([full, without_floors, random, 0][round]);
-        Word::budget(&cluster, 1).write([without_floors, full, 0, random][round]);
-        Word::lock(&cluster, round % SITES).write(ghost);
-        eventually("all words are legal again", || is_legal(&cluster));
-    }
-    for site in ["alpha", "beta"] {
-        eventually("each edge serves each site", || (0..EDGES).all(|edge| answers(&cluster, edge, site)));
-    }
-    assert!(up.is_running(), "{}", up.err());
-    assert_eq!(cluster.parts(), parts, "no part has ended: {}", up.err());
-    let history = cluster.run(&["history"]).succeeded();
-    let told = "the ownership word of n1 said nothing in this cluster";
-    assert!(history.contains(told) || history.contains("lock stood unchanged"), "{history}");
-    up.end().succeeded();
-}
-
-#[test]
-fn words_that_say_nothing_end_no_part_and_are_put_right() {
-    is_put_right(Configuration::Reconfigured);
-}
-
-#[test]
-fn they_are_put_right_where_nothing_moves() {
-    is_put_right(Configuration::Rigid);
 }
 
 /// Whoever only looks shows what he can.
@@ -214,39 +99,6 @@ fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
             part.end().succeeded();
         }
     }
-}
-
-#[test]
-fn a_floor_that_was_changed_in_the_file_takes_effect_on_an_older_board() {
-    let mut cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
-    cluster.file.edges.truncate(1);
-    let _nodes = ["n1", "n2", "n3", "n4"].map(|name| cluster.part("node", name));
-    let floor = |cluster: &Cluster| Budget::decode(Word::budget(cluster, 0).read()).floor;
-    for expected in [1, 2, 3, 1] {
-        cluster.file.sites[0].floor = expected.into();
-        let edge = cluster.part("edge", "edge1");
-        eventually("the board has the file's floor", || {
-            !cluster.regions().iter().all(|name| !name.starts_with("board")) && floor(&cluster) == expected
-        });
-        eventually("the site answers", || answers(&cluster, 0, "alpha"));
-        edge.end().succeeded();
-    }
-}
-
-/// A file of the run directory by the beginning of its name.
-fn region_file(cluster: &Cluster, begins: &str) -> Option<PathBuf> {
-    let name =
-        cluster.regions().into_iter().find(|name| name.starts_with(begins) && name.ends_with(".region"))?;
-    Some(cluster.run_dir().join(name))
-}
-
-/// Whether a word that is corrupted now is put right: those who move nodes have the file that lies there.
-fn is_looked_after(cluster: &Cluster) {
-    Word::budget(cluster, 0).write(Budget { floor: 9_000, current: 8_000, generation: 3 }.encode());
-    for node in 1..=cluster.file.nodes.len() {
-        Word::ownership(cluster, node).write(nonsense(7)[0]);
-    }
-    eventually("all words are legal again", || is_legal(cluster));
 }
 
 #[test]

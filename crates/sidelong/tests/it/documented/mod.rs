@@ -40,7 +40,7 @@ const SHOWN: &[(&str, How)] = &[
     ("make -C fronts", By(&["crates/sidelong/tests/it/httpd.rs", "crates/sidelong/tests/it/fronts.rs"])),
     ("psql", NotOurs),
     ("python3 -c", NotOurs),
-    ("python3 demo/auction make-data", By(&["crates/sidelong/tests/it/auction.rs"])),
+    ("python3 demo/auction make-data", By(&["crates/testing/src/auction.rs"])),
     ("sidelong cache", By(&["crates/sidelong/tests/it/cache.rs"])),
     ("sidelong cache --help", RUN),
     ("sidelong config check", Run { after: "sidelong config demo > cluster.toml" }),
@@ -92,7 +92,10 @@ fn row(command: &str) -> Option<&'static (&'static str, How)> {
 
 /// Whether all words are names of commands: the command is named there, not shown.
 fn is_name(command: &str) -> bool {
-    words(command).iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
+    words(command).iter().all(|word| {
+        word.starts_with(|c: char| c.is_ascii_lowercase())
+            && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+    })
 }
 
 #[test]

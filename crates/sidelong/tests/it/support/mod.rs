@@ -1,20 +1,14 @@
 //! Shared by the tests of the program, beside what `sidelong_testing` has for all tests.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
-pub mod auction;
-pub mod caches;
-pub mod foreign;
-pub mod histories;
 pub mod httpd;
-pub mod memcached;
 pub mod proxies;
 mod terminal;
 pub mod thousand;
-pub mod words;
 
 pub use sidelong_testing::{
-    Client, Cluster, Done, PATIENCE, Part, Reply, Running, STALE_MAX, SetOnDrop, eventually, get, has_rdma,
-    may_open, metrics, read_head, run, run_lab, servers, skipped, stop_whole, try_get, until_it_succeeds,
-    websocket_accept,
+    Client, Cluster, Done, PATIENCE, Part, Running, STALE_MAX, SetOnDrop, auction, caches, eventually,
+    foreign, get, has_rdma, histories, may_open, memcached, metrics, run, run_lab, servers, skipped,
+    stop_whole, try_get, until_it_succeeds, words,
 };
 pub use terminal::Terminal;

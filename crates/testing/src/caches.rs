@@ -1,21 +1,23 @@
 //! Three caches of one cluster: of one machine, or as if each had a machine of its own.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{CachePeer, Fabric};
+use sidelong_config::{CachePeer, ClusterFile, Fabric};
 
-use super::memcached::Client;
-use super::{Cluster, Running, eventually};
+use crate::memcached::Client;
+use crate::{Cluster, Here, eventually};
 
+/// The secret of those on several machines.
 pub const SECRET: &str = "what everybody here knows";
 /// The first port of the caches' clients.
 const LISTEN: u16 = 11211;
@@ -34,32 +36,86 @@ enum Between {
     Network(Vec<Relay>),
 }
 
+/// What runs each cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// A thread of the test.
+    Thread,
+    /// A process of the program, which may be stopped and killed.
+    Process,
+}
+
+/// A cache that runs.
+pub enum Running {
+    /// On a thread of the test.
+    Here(Here),
+    /// In a process of the program.
+    Process(crate::Running),
+}
+
+impl Running {
+    /// Its process.
+    pub fn process(&self) -> &crate::Running {
+        match self {
+            Running::Process(process) => process,
+            Running::Here(_) => panic!("it has no process"),
+        }
+    }
+
+    /// Ends it, and waits until it has.
+    pub fn end(self) {
+        match self {
+            Running::Here(here) => here.end(),
+            Running::Process(process) => _ = process.end().succeeded(),
+        }
+    }
+
+    /// Kills its process.
+    pub fn kill(self) {
+        match self {
+            Running::Process(process) => _ = process.kill(),
+            Running::Here(_) => panic!("it has no process"),
+        }
+    }
+
+    /// The reason why it has ended by itself, in one line.
+    pub fn failed(self) -> String {
+        match self {
+            Running::Here(here) => here.failed(),
+            Running::Process(process) => process.finish().refused(),
+        }
+    }
+}
+
+/// Three caches of one cluster, c1 to c3.
 pub struct Caches {
     /// The caches that run, by number. They end before their directory goes.
     pub running: Vec<Option<Running>>,
+    /// Their cluster.
     pub cluster: Cluster,
     /// Where clients connect.
     pub at: Vec<SocketAddr>,
     between: Between,
+    by: By,
 }
 
 impl Caches {
     /// On one machine.
-    pub fn start(memory_mb: u32) -> Self {
-        Caches::begin(memory_mb, Cluster::new(&[("alpha", 1)]), Between::Memory)
+    pub fn start(by: By, memory_mb: u32) -> Self {
+        Caches::begin(by, memory_mb, Cluster::new(&[("alpha", 1)]), Between::Memory)
     }
 
     /// On three, whose cluster file has caches alone.
-    pub fn over_network(memory_mb: u32) -> Self {
-        Caches::with_copies(memory_mb, Duration::ZERO)
+    pub fn over_network(by: By, memory_mb: u32) -> Self {
+        Caches::with_copies(by, memory_mb, Duration::ZERO)
     }
 
     /// Caches on three machines; reads may be as old as `fresh`.
-    pub fn with_copies(memory_mb: u32, fresh: Duration) -> Self {
+    pub fn with_copies(by: By, memory_mb: u32, fresh: Duration) -> Self {
         let mut cluster = Caches::on_machines(Fabric::Tcp);
         cluster.file.cache.fresh = fresh;
         let relays = relays(&cluster);
-        Caches::begin(memory_mb, cluster, relays)
+        Caches::begin(by, memory_mb, cluster, relays)
     }
 
     /// On three, whose devices read the others' memory.
@@ -69,7 +125,7 @@ impl Caches {
         (cluster.file.verbs.completion, cluster.file.verbs.retries) =
             (sidelong_config::Completion::Events, 6);
         let relays = relays(&cluster);
-        Caches::begin(memory_mb, cluster, relays)
+        Caches::begin(By::Process, memory_mb, cluster, relays)
     }
 
     fn on_machines(fabric: Fabric) -> Cluster {
@@ -80,7 +136,7 @@ impl Caches {
         cluster
     }
 
-    fn begin(memory_mb: u32, mut cluster: Cluster, between: Between) -> Self {
+    fn begin(by: By, memory_mb: u32, mut cluster: Cluster, between: Between) -> Self {
         let at: Vec<_> = (0..3).map(|number| cluster.at(LISTEN + number)).collect();
         let names = ["c1", "c2", "c3"];
         cluster.file.cache.peers = names
@@ -88,7 +144,7 @@ impl Caches {
             .zip(&at)
             .map(|(name, at)| CachePeer { memory_mb, ..CachePeer::new(*name, *at) })
             .collect();
-        let mut caches = Caches { running: vec![None, None, None], cluster, at, between };
+        let mut caches = Caches { running: vec![None, None, None], cluster, at, between, by };
         (0..3).for_each(|number| caches.restart(number));
         caches.await_all();
         caches
@@ -117,25 +173,29 @@ impl Caches {
     /// Starts a cache, and waits until it takes clients.
     pub fn restart(&mut self, number: usize) {
         let cache = self.part(number);
-        eventually("it says where it is", || cache.out().ends_with(&format!("at {}\n", self.at[number])));
+        if let Running::Process(process) = &cache {
+            eventually("it says where it is", || {
+                process.out().ends_with(&format!("at {}\n", self.at[number]))
+            });
+        }
         self.running[number] = Some(cache);
     }
 
     /// Starts a cache.
     pub fn part(&self, number: usize) -> Running {
         match self.between {
-            Between::Memory => self.cluster.part("cache", &format!("c{}", number + 1)),
+            Between::Memory => self.started(&self.cluster.file, &self.cluster.config(), number),
             Between::Network(_) => self.part_of(number, SECRET, |_| {}),
         }
     }
 
     /// Starts a cache whose machine has this secret, and another cluster file.
     pub fn part_of(&self, number: usize, secret: &str, change: impl FnOnce(&mut Vec<CachePeer>)) -> Running {
-        let name = format!("c{}", number + 1);
-        let directory = self.cluster.path(&name);
+        let directory = self.cluster.path(&format!("c{}", number + 1));
         fs::create_dir_all(&directory).unwrap();
         let mut file = self.cluster.file.clone();
-        file.cluster.run_dir = Some("run".into());
+        file.cluster.run_dir = Some(directory.join("run"));
+        file.cluster.secret_file = Some(directory.join("secret"));
         for (peer, port) in file.cache.peers.iter_mut().zip(0..) {
             let first = if usize::from(port) == number { FABRIC } else { RELAYS };
             peer.fabric_listen = Some(self.cluster.at(first + port));
@@ -146,9 +206,19 @@ impl Caches {
         fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
         let config = directory.join("cluster.toml");
         fs::write(&config, file.to_toml().unwrap()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
-        command.args(["cache", &name]).arg("--config").arg(config);
-        Running::start_command(command)
+        self.started(&file, &config, number)
+    }
+
+    fn started(&self, file: &ClusterFile, config: &Path, number: usize) -> Running {
+        let name = format!("c{}", number + 1);
+        match self.by {
+            By::Thread => Running::Here(Here::start(file, "cache", &name).unwrap()),
+            By::Process => {
+                let command: [&OsStr; 4] =
+                    ["cache".as_ref(), name.as_ref(), "--config".as_ref(), config.as_ref()];
+                Running::Process(crate::Running::start(command))
+            }
+        }
     }
 
     /// Has the network lose what is sent to a cache by others, or no more.
@@ -162,16 +232,19 @@ impl Caches {
         matches!(self.between, Between::Network(_))
     }
 
+    /// A client of a cache.
     pub fn client(&self, number: usize) -> Client {
         Client::connect(self.at[number])
     }
 
+    /// A client of each.
     pub fn clients(&self) -> [Client; 3] {
         [0, 1, 2].map(|number| self.client(number))
     }
 
+    /// Sends a signal to a cache's process.
     pub fn signal(&self, number: usize, signal: Signal) {
-        self.running[number].as_ref().unwrap().signal(signal);
+        self.running[number].as_ref().unwrap().process().signal(signal);
     }
 
     /// A key whose home is the cache with a number: no other is asked for it.

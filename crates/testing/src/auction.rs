@@ -10,9 +10,9 @@ use std::process::Command;
 
 use rustix::process::{Signal, geteuid};
 
-use super::foreign::foreign;
-use super::servers::{is_there, signal_all};
-use super::{Client, Cluster, Done, Reply, Running, eventually, skipped, try_get};
+use crate::foreign::foreign;
+use crate::servers::{is_there, signal_all};
+use crate::{Client, Cluster, Done, Reply, Running, eventually, skipped, try_get};
 
 /// The interpreter of Debian's gunicorn.
 const PYTHON: &str = "/usr/bin/python3";
@@ -30,7 +30,9 @@ pub fn demo() -> PathBuf {
 /// A database that an auction can stand on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Books {
+    /// A file.
     Sqlite,
+    /// A server of its own.
     PostgreSql,
 }
 
@@ -38,6 +40,7 @@ pub enum Books {
 pub struct Auction {
     // Ends before its directory is removed.
     postgresql: Option<Running>,
+    /// A cluster with a site for its pages and one for its interface for programs.
     pub cluster: Cluster,
     /// What AUCTION_DATABASE has: a path or a URL.
     pub database: String,
@@ -226,8 +229,11 @@ fn quiet(mut command: Command) -> Command {
 /// Someone with a browser: a cookie, and the token of the last page.
 pub struct Visitor {
     address: SocketAddr,
+    /// The host that is asked.
     pub host: String,
+    /// The cookie.
     pub cookie: String,
+    /// The token.
     pub token: String,
 }
 
@@ -237,6 +243,7 @@ impl Visitor {
         Visitor { address, host: "auction.test".to_owned(), cookie: String::new(), token: String::new() }
     }
 
+    /// Asks for a page.
     pub fn get(&mut self, path: &str) -> Reply {
         self.try_send("GET", path, "").unwrap_or_else(|error| panic!("GET {path}: {error}"))
     }
@@ -246,6 +253,10 @@ impl Visitor {
         self.try_post(path, fields).unwrap_or_else(|error| panic!("POST {path}: {error}"))
     }
 
+    /// Sends a form, with the token, if there is a connection.
+    ///
+    /// # Errors
+    /// If there is none, or no whole reply.
     pub fn try_post(&mut self, path: &str, fields: &[(&str, &str)]) -> io::Result<Reply> {
         let token = self.token.clone();
         let fields = fields.iter().copied().chain([("csrf", token.as_str())]);
@@ -255,6 +266,9 @@ impl Visitor {
     }
 
     /// Sends a request with the cookie; takes the new one, and the token.
+    ///
+    /// # Errors
+    /// If there is no connection, or no whole reply.
     pub fn try_send(&mut self, method: &str, path: &str, form: &str) -> io::Result<Reply> {
         let Visitor { host, cookie, .. } = self;
         let mut client = Client::try_connect(self.address)?;
@@ -285,6 +299,9 @@ impl Visitor {
     }
 
     /// Bids a sum on one of an item.
+    ///
+    /// # Errors
+    /// If there is no connection, or no whole reply.
     pub fn bid(&mut self, item: u64, bid: u64, once: &str) -> io::Result<Reply> {
         self.try_post(
             &format!("/items/{item}/bids"),
@@ -293,6 +310,9 @@ impl Visitor {
     }
 
     /// Buys some of an item.
+    ///
+    /// # Errors
+    /// If there is no connection, or no whole reply.
     pub fn buy(&mut self, item: u64, qty: u64, once: &str) -> io::Result<Reply> {
         self.try_post(&format!("/items/{item}/purchases"), &[("qty", &qty.to_string()), ("once", once)])
     }

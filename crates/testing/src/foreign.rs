@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::servers::{Load, gunicorn, last_request, signal_all, sites_at_once};
-use super::{Cluster, Running, eventually, metrics, run, try_get, until_it_succeeds};
+use crate::servers::{Load, gunicorn, last_request, signal_all, sites_at_once};
+use crate::{Cluster, Here, Running, eventually, metrics, try_get};
 
 /// The moves that a test makes: a few, or as many as SIDELONG_MOVES says.
 fn moves_wanted() -> u32 {
@@ -15,10 +15,9 @@ fn moves_wanted() -> u32 {
 /// Moves n2 by hand between the sites alpha and beta, whose requests are logged by its server `two`: on each time that it has answered
 /// a request of its new site.
 pub fn move_to_and_fro(cluster: &Cluster) {
-    let config = cluster.path("cluster.toml").to_str().unwrap().to_owned();
     for site in ["alpha", "beta"].into_iter().cycle().take(moves_wanted() as usize) {
         // A machine that stalls may not see the end of its drain in time.
-        until_it_succeeds(|| run(["move", "n2", site, "--config", &config]));
+        eventually("it is moved", || cluster.move_to("n2", site).is_ok());
         eventually("it has answered requests of its new site", || {
             last_request(cluster, "two").is_some_and(|host| host == format!("{site}.test"))
         });
@@ -59,17 +58,19 @@ pub fn learned(cluster: &Cluster, clients: usize, time: Duration, is_it: impl Fn
 }
 
 /// A site with one server and a site with two, the requests of which take 100 ms, so that a busy machine, too, keeps the servers'
-/// workers busy; and `up` on them.
+/// workers busy; and the cluster's parts.
 pub struct Draining {
+    /// The cluster.
     pub cluster: Cluster,
     servers: Vec<Running>,
-    up: Running,
+    parts: Vec<Here>,
     load: Vec<Load>,
 }
 
 impl Draining {
     const NAMES: [&str; 3] = ["one", "two", "three"];
 
+    /// Its cluster.
     pub fn cluster() -> Cluster {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
@@ -85,8 +86,8 @@ impl Draining {
     ) -> Option<Self> {
         let servers = Self::NAMES.iter().zip(0..).map(|(name, node)| start(&cluster, name, node));
         let servers = servers.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
-        let up = cluster.serving(&["--plain"]);
-        let mut draining = Draining { cluster, servers, up, load: Vec::new() };
+        let parts = cluster.serving_here();
+        let mut draining = Draining { cluster, servers, parts, load: Vec::new() };
         draining.ask("beta.test", 2);
         Some(draining)
     }
@@ -124,6 +125,7 @@ impl Draining {
         self.end();
     }
 
+    /// Has clients send requests to a site, so many to each edge.
     pub fn ask(&mut self, site: &'static str, clients: usize) {
         let time = Duration::from_millis(100);
         self.load.extend([0, 1].map(|edge| Load::start(self.cluster.edge(edge), site, time, clients)));
@@ -135,21 +137,25 @@ impl Draining {
         counts.filter(|(counted, _)| counted.starts_with(name)).map(|(_, count)| count).sum()
     }
 
+    /// The moves that were completed.
     pub fn moves(&self) -> f64 {
         self.counted("sidelong_edge_moves_total{")
     }
 
+    /// The moves that were given up because a node had not drained.
     pub fn rolled_back(&self) -> f64 {
         self.counted(r#"sidelong_edge_moves_abandoned_total{end="not-drained"}"#)
     }
 
+    /// Sends a signal to the servers of beta.
     pub fn signal(&self, signal: Signal) {
         self.servers[1..].iter().for_each(|server| signal_all(server, signal));
     }
 
+    /// Ends it. No server has had requests of two sites at once, and at least one has had requests of both.
     pub fn end(self) {
         drop(self.load);
-        self.up.end().succeeded();
+        self.parts.into_iter().for_each(Here::end);
         let seen = Self::NAMES.map(|name| sites_at_once(&self.cluster, name));
         assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
         assert!(seen.iter().any(|(_, changes)| *changes > 0), "{seen:?}");

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use sidelong_config::Configuration;
 
-use crate::support::{Client, Cluster, Running, eventually, get, metrics, skipped};
+use sidelong_testing::{Client, Cluster, Running, eventually, get, in_bursts, metrics, skipped};
 
 /// The server's port, at a cluster's own address.
 const SERVER: u16 = 9501;
@@ -80,7 +80,7 @@ impl Prometheus {
 }
 
 #[test]
-fn a_server_takes_the_metrics_of_every_process() {
+fn a_server_takes_the_metrics_of_every_part() {
     if !is_installed("prometheus") {
         return;
     }
@@ -88,7 +88,7 @@ fn a_server_takes_the_metrics_of_every_process() {
     cluster.file.edges.truncate(1);
     // Its nodes are counted by site, so none may move.
     cluster.file.baseline.configuration = Configuration::Rigid;
-    let _up = cluster.serving(&["--json"]);
+    let _up = cluster.serving_here();
     for _ in 0..7 {
         assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1000").status, 200);
     }
@@ -196,11 +196,15 @@ fn promtool_finds_nothing_wrong_with_the_names() {
     if !is_installed("promtool") {
         return;
     }
-    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.edges.truncate(1);
     cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
     cluster.file.ganglia.gmond = Some(cluster.at(8649));
-    let _up = cluster.serving(&["--json"]);
+    let _up = cluster.serving_here();
+    _ = in_bursts(&cluster, 64, || {
+        let answered = r#"requests_total{site="beta",code="2xx"}"#;
+        eventually("both sites are asked", || cluster.figure(0, answered) > Some(64.0));
+    });
     for (admin, sample) in [(cluster.admin(0), "sidelong_edge_"), (cluster.node_admin(0), "sidelong_node_")] {
         let mut client = Client::connect(admin);
         client

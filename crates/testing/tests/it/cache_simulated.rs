@@ -2,7 +2,7 @@
 //! late, and caches die and come back. Each key's history must be linearizable, also where devices read a memory's lines at
 //! several moments.
 //!
-//! `SIDELONG_SEED=N cargo test -p sidelong --test it cache_simulated::` replays a run in every step.
+//! `SIDELONG_SEED=N cargo test -p sidelong-testing --test it cache_simulated::` replays a run in every step.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use sidelong_fabric::{Access, Directory, Initiator, RegionSpec};
 use sidelong_layout::{CacheMap, Instance, RegionKind, Time};
 use sidelong_policy::cache::store::Eviction;
 
-use crate::support::histories::{Event, Op, Verdict, judge, seed};
+use sidelong_testing::histories::{Event, Op, Verdict, judge, seed};
 
 const CACHES: usize = 3;
 const MEMORY_BYTES: usize = 8 << 20;

@@ -48,9 +48,11 @@ pub enum Op {
 /// One command of a history.
 #[derive(Clone, Debug)]
 pub struct Event {
+    /// What it was, with its answer.
     pub op: Op,
-    /// When it began and when it was answered, in any unit.
+    /// When it began, in any unit.
     pub begun: u64,
+    /// When it was answered.
     pub ended: u64,
 }
 
@@ -98,6 +100,7 @@ fn after(item: &Option<String>, op: &Op) -> Option<Option<String>> {
 /// What a search has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
+    /// There is such an order.
     Linearizable,
     /// It is not, in words.
     Wrong(String),

@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::ext::Protocol;
+use sidelong_app::by_hand::Wish;
 use sidelong_config::Drain;
 
-use crate::support::{Cluster, PATIENCE, Running, eventually, metrics, read_head, try_get, websocket_accept};
+use sidelong_testing::{Cluster, Here, PATIENCE, eventually, metrics, read_head, try_get, websocket_accept};
 
 /// A WebSocket's key, and what the protocol makes of it (RFC 6455, 1.3).
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -105,10 +106,10 @@ fn frame(opcode: u8, text: &str) -> Vec<u8> {
 /// Three servers, of which two are alpha's, behind an edge.
 struct Lasting {
     servers: Vec<Arc<Server>>,
-    edge: Option<Running>,
-    _agents: Vec<Running>,
+    edge: Option<Here>,
+    _agents: Vec<Here>,
     /// Last, because the others use its directory until they end.
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
 }
 
 impl Lasting {
@@ -118,9 +119,9 @@ impl Lasting {
         cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
         cluster.file.sites[0].drain = drain;
         let servers = (0..3).map(|node| Server::start(&cluster, node)).collect();
-        let agents = ["n1", "n2", "n3"].map(|name| cluster.part("node", name)).into();
-        let edge = Some(cluster.part("edge", "edge1"));
-        let lasting = Lasting { cluster, servers, edge, _agents: agents };
+        let agents = ["n1", "n2", "n3"].map(|name| cluster.here("node", name)).into();
+        let edge = Some(cluster.here("edge", "edge1"));
+        let lasting = Lasting { cluster: Arc::new(cluster), servers, edge, _agents: agents };
         for site in ["alpha", "beta"] {
             eventually("every site is served", || lasting.answers(site).is_some());
         }
@@ -150,7 +151,7 @@ impl Lasting {
 
     /// The access log, after the edge has ended.
     fn log(&mut self) -> String {
-        self.edge.take().unwrap().end().succeeded();
+        self.edge.take().unwrap().end();
         std::fs::read_to_string(self.cluster.path("access.log")).unwrap()
     }
 
@@ -209,19 +210,21 @@ fn a_websocket_keeps_its_node_where_it_is_until_it_closes() {
     let mut socket = lasting.open();
     let node = socket.node.clone();
     socket.echoes(1, "before");
-    let why = lasting.cluster.run(&["move", &node, "beta"]).refused();
+    let why = lasting.cluster.move_to(&node, "beta").unwrap_err();
     assert!(why.contains(&format!("requests of alpha at {node} had not ended after 500ms")), "{why}");
     assert!(why.ends_with(": edge1 has 1 request there"), "{why}");
     socket.echoes(1, "behind");
     assert_eq!((lasting.at(&node), lasting.cut()), (1, 0.0));
     // Nothing but the end of the WebSocket lets it go.
-    let mut held = lasting.cluster.start(&["drain", &node, "--wait"]);
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(held.is_running(), "{}", held.err());
-    socket.echoes(8, "the end");
-    assert_eq!(rest(socket.stream), "");
-    held.finish().succeeded();
-    lasting.cluster.run(&["move", &node, "beta"]).succeeded();
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| lasting.cluster.by_hand(&node, Wish::Drain, |hand| hand.waits = true));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!held.is_finished(), "{:?}", held.join());
+        socket.echoes(8, "the end");
+        assert_eq!(rest(socket.stream), "");
+        held.join().unwrap().unwrap();
+    });
+    lasting.cluster.move_to(&node, "beta").unwrap();
     eventually("it serves the other site", || lasting.answers("beta") == Some(node.clone()));
     let log = lasting.log();
     assert!(log.contains("\"GET /chat HTTP/1.1\" 101 "), "{log}");
@@ -233,22 +236,22 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
     let mut socket = lasting.open();
     let node = socket.node.clone();
     socket.echoes(1, "before");
-    lasting.cluster.run(&["move", &node, "beta"]).succeeded();
+    lasting.cluster.move_to(&node, "beta").unwrap();
     assert_eq!(rest(socket.stream), "");
     eventually("its server's connection is closed", || lasting.at(&node) == 0);
     assert_eq!((lasting.cut(), lasting.is_up(&node)), (1.0, true));
     eventually("it serves the other site", || lasting.answers("beta") == Some(node.clone()));
-    lasting.cluster.run(&["resume", &node]).succeeded();
+    lasting.cluster.resume(&node).unwrap();
 
     // Likewise a stream, of a node that is held.
-    lasting.cluster.run(&["move", &node, "alpha"]).succeeded();
+    lasting.cluster.move_to(&node, "alpha").unwrap();
     let (events, node) = lasting.ask("/events", "");
-    lasting.cluster.run(&["drain", &node]).succeeded();
+    lasting.cluster.drain(&node).unwrap();
     let events = rest(events);
     assert!(events.contains("data: tick\n") && !events.ends_with("0\r\n\r\n"), "{events}");
     eventually("its server's connection is closed", || lasting.at(&node) == 0);
     assert_eq!((lasting.cut(), lasting.is_up(&node)), (2.0, true));
-    lasting.cluster.run(&["resume", &node]).succeeded();
+    lasting.cluster.resume(&node).unwrap();
 
     // A request that may be repeated goes to another server, if its answer has not begun.
     std::thread::scope(|scope| {
@@ -261,7 +264,7 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
         // The next one answers at once.
         lasting.servers.iter().for_each(|server| server.was_slow.store(true, Ordering::SeqCst));
         let at = at.unwrap();
-        lasting.cluster.run(&["drain", at]).succeeded();
+        lasting.cluster.drain(at).unwrap();
         assert_ne!(answer.join().unwrap(), at);
     });
     assert_eq!(lasting.cut(), 3.0);
@@ -306,15 +309,15 @@ fn streams_of_an_http_2_client_are_cut_and_its_connection_stays() {
         assert_eq!(next(&mut receive).await.unwrap(), &b"\x81\x05hello"[..]);
 
         let drain = async |node: String| {
-            let drain = lasting.cluster.start(&["drain", &node]);
-            tokio::task::spawn_blocking(move || drain.finish().succeeded()).await.unwrap();
+            let cluster = Arc::clone(&lasting.cluster);
+            tokio::task::spawn_blocking(move || cluster.drain(&node)).await.unwrap().unwrap();
         };
         drain(node.clone()).await;
         while next(&mut events).await.is_some() {}
         if node != other {
             send.send_data(frame(1, "still").into(), false).unwrap();
             assert_eq!(next(&mut receive).await.unwrap(), &b"\x81\x05still"[..]);
-            lasting.cluster.run(&["resume", &node]).succeeded();
+            lasting.cluster.resume(&node).unwrap();
             drain(other).await;
         }
         while next(&mut receive).await.is_some() {}

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use super::{PATIENCE, eventually, skipped};
+use crate::{PATIENCE, eventually, skipped};
 
 /// Debian's Python, which has Debian's modules.
 const PYTHON: &str = "/usr/bin/python3";
@@ -40,9 +40,15 @@ fn pymemcaches_own_tests(address: SocketAddr) {
     let mut tests = Command::new(PYTHON);
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not tls", "test_integration.py"]);
     tests.args(["--server", &address.ip().to_string(), "--port", &address.port().to_string()]);
-    let done = tests.current_dir(own.trim_end()).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
-    let said = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && said.contains(" passed"), "{said}");
+    tests.current_dir(own.trim_end()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut said = String::new();
+    // Some of their items live for a second, for which a machine may stall.
+    let passes = |_| {
+        let done = tests.output().unwrap();
+        said = String::from_utf8_lossy(&done.stdout).into_owned();
+        done.status.success() && said.contains(" passed")
+    };
+    assert!((0..3).any(passes), "{said}");
 }
 
 /// What libmemcached asks of a server, in both protocols: commands, their quiet forms, and what is no command.
@@ -78,10 +84,12 @@ pub fn clients_by(way: &str, address: SocketAddr, certificate: Option<&Path>) {
 
 /// A client that talks by hand.
 pub struct Client {
+    /// Its connection.
     pub stream: TcpStream,
 }
 
 impl Client {
+    /// Connects to a cache.
     pub fn connect(address: SocketAddr) -> Self {
         Client::of(TcpStream::connect(address).unwrap())
     }
@@ -139,11 +147,13 @@ impl Client {
         Some(String::from_utf8(line).unwrap())
     }
 
+    /// One on a connection.
     pub fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream }
     }
 
+    /// Sends bytes.
     pub fn say(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
@@ -161,6 +171,7 @@ impl Client {
         );
     }
 
+    /// Sends bytes. Those that answer are `wanted`.
     pub fn asks(&mut self, bytes: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>) {
         self.say(bytes);
         self.hears(wanted);
