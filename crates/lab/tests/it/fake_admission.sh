@@ -6,7 +6,7 @@ has() { grep -q "^$1 = \"$2\"" "$config"; }
 
 system=none
 if has rule target; then system=ours; fi
-if has rule paper; then system=one-sided; fi
+if grep -q "^threshold = " "$config"; then system=one-sided; fi
 if has scheme socket-async; then system=tcp; fi
 mode=closed
 if has mode open; then mode=open; fi

@@ -4,7 +4,8 @@
 # long for sockets where nodes have other work, or are asked often.
 set -eu
 if [ "$1" = up ]; then
-    scheme=$(sed -n 's/^scheme = "\(.*\)"/\1/p' "$3")
+    # That of [baseline] comes last.
+    scheme=$(sed -n 's/^scheme = "\(.*\)"/\1/p' "$3" | tail -n 1)
     every=$(sed -n 's/^sensitivity_ms = //p' "$3")
     busy=$(sed -n 's/.* and \([0-9]*\) busy processes .*/\1/p' "$3")
     demo=$(case "$*" in *"--demo auction"*) echo 1 ;; esac)

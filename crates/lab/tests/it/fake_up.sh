@@ -16,7 +16,8 @@ burst=$(value burst)
 # Requests/s of a node with two workers.
 rate=$(awk -v ms="$(value service_ms)" 'BEGIN { print 2000 / (ms ? ms : 5) }')
 best=$((8 - sites + 1))
-case "$(value configuration)" in
+configuration=$(value configuration)
+case "${configuration:-reconfigured}" in
 rigid) nodes=$([ "$sites" = 3 ] && echo 2.57 || echo 2) lost=0 moves=0 ;;
 over-provisioned) nodes=$best lost=0 moves=0 ;;
 reconfigured) nodes=$best lost=0.25 moves=40 ;;

@@ -43,7 +43,7 @@ fn a_record_has_the_connections_at_a_unix_socket_and_its_queue() {
         }
         let _edge = cluster.part("edge", "edge1");
         answers(&cluster, "alpha", "one");
-        let load = Load::start(cluster.edge(0), "alpha.test", Duration::from_millis(50), 8);
+        let load = Load::start(cluster.edge(0), "alpha.test", Duration::from_millis(400), 8);
         for told in [by_agent, by_edge] {
             if scheme == Scheme::RdmaSync {
                 eventually("the record is read", || told(&cluster, "run_queue_threads").is_some());

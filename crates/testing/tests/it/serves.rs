@@ -119,7 +119,7 @@ fn a_record_has_the_connections_and_queues_of_all_ports() {
         let agent = cluster.here("node", "n1");
         let _edge = cluster.here("edge", "edge1");
         answers(&cluster, "alpha", "one");
-        let load = [alpha, beta].map(|port| Load::start(port, "any", Duration::from_millis(50), 4));
+        let load = [alpha, beta].map(|port| Load::start(port, "any", Duration::from_millis(400), 4));
         for told in [by_agent, by_edge] {
             eventually("eight connections", || {
                 told(&cluster, "open_connections").is_some_and(|open| open >= 7.0)

@@ -78,6 +78,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong status", By(&["crates/sidelong/tests/it/admission.rs"])),
     ("sidelong top", By(&["crates/sidelong/tests/it/top.rs"])),
     ("sidelong-lab trace", RUN),
+    ("sidelong-lab up", By(&["crates/sidelong/tests/it/refused.rs"])),
     ("sidelong up", By(&["ci up", "crates/sidelong/tests/it/up.rs"])),
     ("sidelong up --demo", By(&["crates/sidelong/tests/it/demo.rs"])),
     ("sidelong up --front", By(&["crates/sidelong/tests/it/fronts.rs", "crates/sidelong/tests/it/up.rs"])),
