@@ -1,8 +1,10 @@
 //! Clusters of servers that are not Sidelong's, with what tests of several kinds of servers ask of them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sidelong_config::ServerAddress;
 
 use crate::servers::{Load, gunicorn, last_request, signal_all, sites_at_once};
 use crate::{Cluster, Here, Running, eventually, metrics, try_get};
@@ -28,6 +30,24 @@ pub fn move_to_and_fro(cluster: &Cluster) {
 pub fn foreign(sites: &[(&str, usize)]) -> Cluster {
     let mut cluster = Cluster::new(sites).foreign();
     cluster.file.edges.truncate(1);
+    cluster
+}
+
+/// The Unix socket of the server of the node of that index, as of [`at_sockets`].
+pub fn socket(cluster: &Cluster, node: usize) -> PathBuf {
+    cluster.path(&format!("n{}.sock", node + 1))
+}
+
+/// Where the server of the node of that index answers.
+pub fn server(cluster: &Cluster, node: usize) -> ServerAddress {
+    cluster.file.nodes[node].server.clone().unwrap()
+}
+
+/// The cluster with a Unix socket for each node's server.
+pub fn at_sockets(mut cluster: Cluster) -> Cluster {
+    for node in 0..cluster.file.nodes.len() {
+        cluster.file.nodes[node].server = Some(ServerAddress::Unix(socket(&cluster, node)));
+    }
     cluster
 }
 

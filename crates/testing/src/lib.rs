@@ -15,6 +15,7 @@ mod here;
 pub mod histories;
 mod http;
 pub mod memcached;
+pub mod overload;
 mod process;
 pub mod registers;
 pub mod servers;

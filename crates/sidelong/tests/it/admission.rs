@@ -5,21 +5,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use serde_json::Value;
-use sidelong_config::Configuration;
 
+use crate::support::overload::{self, CLIENTS};
 use crate::support::{Client, Cluster, eventually, metrics, try_get};
 
-/// Clients that send requests all the time, each on its own connection: many more than can be served in time.
-const CLIENTS: usize = 30;
-
-/// Sites of one node each, which serves 100 requests a second, behind one edge.
+/// A cluster of [`overload`], behind one edge.
 fn cluster(sites: &[&str]) -> Cluster {
-    let sites: Vec<_> = sites.iter().map(|site| (*site, 1)).collect();
-    let mut cluster = Cluster::new(&sites).with_service(Duration::from_millis(20));
-    cluster.file.baseline.configuration = Configuration::Rigid;
+    let mut cluster = overload::cluster(sites);
     cluster.file.edges.truncate(1);
-    // Ten requests may wait.
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
     cluster
 }
 

@@ -2,55 +2,18 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
-use sidelong_config::{AdmissionRule, Configuration, Fabric};
+use sidelong_config::{AdmissionRule, Fabric};
 
-use crate::support::{Client, Cluster, Running, SetOnDrop, eventually, get, try_get};
-
-/// Clients of one edge: 28 of them wait at a node, for 280 ms.
-const CLIENTS: usize = 30;
-/// Service time of a request; a node has two workers.
-const SERVICE: Duration = Duration::from_millis(20);
-
-/// A site with a queue target of 100 ms, and one without a target: a node each, behind two edges.
-fn cluster() -> Cluster {
-    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(SERVICE);
-    cluster.file.baseline.configuration = Configuration::Rigid;
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
-    cluster
-}
+use crate::support::overload::{CLIENTS, SERVICE, cluster, while_asked};
+use crate::support::{Cluster, Running, eventually, get, try_get};
 
 /// Starts an edge, and waits until it shares: then it has read its file, and the next part may get another one.
 fn edge(cluster: &Cluster, index: usize) -> Running {
     let edge = cluster.part("edge", &cluster.file.edges[index].name);
     eventually("the edge tells", || try_get(cluster.admin(index), "any", "/metrics").is_ok());
     edge
-}
-
-/// While `work` runs, all clients send requests for alpha to the first edge, and reconnect if they lose it.
-fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
-    let over = AtomicBool::new(false);
-    let ask = || {
-        let mut client = None;
-        while !over.load(Ordering::Relaxed) {
-            let connected = client.take().map_or_else(|| Client::try_connect(cluster.edge(0)), Ok);
-            client = connected.ok().and_then(|mut client| {
-                let reply = client.ask("GET", "alpha.test", "/o/1/100").ok()?;
-                (reply.status == 200).then_some(client)
-            });
-            if client.is_none() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let _ends_them = SetOnDrop(&over);
-        (0..CLIENTS).for_each(|_| drop(scope.spawn(ask)));
-        work();
-    });
 }
 
 /// How many of `requests` requests for alpha, one after the other, the second edge rejects.
@@ -115,14 +78,14 @@ fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
 
 #[test]
 fn an_edge_counts_what_another_has_under_way_until_that_is_dead() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(&["alpha", "beta"]);
     let _nodes = ["n1", "n2"].map(|name| cluster.part("node", name));
     hears_and_forgets(&mut cluster, true);
 }
 
 #[test]
 fn edges_hear_each_other_over_tcp() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(&["alpha", "beta"]);
     cluster.file.cluster.fabric = Fabric::Tcp;
     let _nodes = ["n1", "n2"].map(|name| cluster.part("node", name));
     hears_and_forgets(&mut cluster, true);
@@ -131,7 +94,7 @@ fn edges_hear_each_other_over_tcp() {
 /// The edges' requests there, and the rate of answers, are all that is known of it.
 #[test]
 fn a_server_without_a_record_is_guarded_by_what_all_edges_have_there() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(&["alpha", "beta"]);
     let [first, _second] = ["n1", "n2"].map(|name| cluster.part("node", name));
     let address = cluster.node(0);
     eventually("the node has its site", || try_get(address, "any", "/o/1/1").is_ok());

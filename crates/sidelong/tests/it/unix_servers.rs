@@ -1,29 +1,12 @@
 //! What the program says of servers that listen at Unix sockets.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use sidelong_config::{Scheme, ServerAddress};
+use sidelong_config::Scheme;
 
-use crate::support::foreign::{answers, by_agent, by_edge, foreign};
+use crate::support::foreign::{answers, at_sockets, by_agent, by_edge, foreign, server};
 use crate::support::servers::{Load, gunicorn, nginx};
-use crate::support::{Cluster, Running, eventually, run, skipped, try_get};
-
-fn socket(cluster: &Cluster, node: usize) -> PathBuf {
-    cluster.path(&format!("n{}.sock", node + 1))
-}
-
-fn server(cluster: &Cluster, node: usize) -> ServerAddress {
-    cluster.file.nodes[node].server.clone().unwrap()
-}
-
-/// The cluster with a Unix socket for each node's server.
-fn at_sockets(mut cluster: Cluster) -> Cluster {
-    for node in 0..cluster.file.nodes.len() {
-        cluster.file.nodes[node].server = Some(ServerAddress::Unix(socket(&cluster, node)));
-    }
-    cluster
-}
+use crate::support::{Running, eventually, run, skipped, try_get};
 
 /// Its worker serves a connection, and the others wait to be accepted. Where the kernel keeps the record because the file says so, it
 /// has no connections, and the agent says why.

@@ -7,19 +7,13 @@ use std::time::Duration;
 
 use sidelong_config::{Configuration, SiteEntry};
 
+use sidelong_testing::overload::{self, CLIENTS};
 use sidelong_testing::{Client, Cluster, STALE_MAX, SetOnDrop, eventually, get, metrics, try_get};
 
-/// Clients that send requests all the time, each on its own connection: many more than can be served in time.
-const CLIENTS: usize = 30;
-
-/// Sites of one node each, which serves 100 requests a second, behind one edge.
+/// A cluster of [`overload`], behind one edge.
 fn cluster(sites: &[&str]) -> Cluster {
-    let sites: Vec<_> = sites.iter().map(|site| (*site, 1)).collect();
-    let mut cluster = Cluster::new(&sites).with_service(Duration::from_millis(20));
-    cluster.file.baseline.configuration = Configuration::Rigid;
+    let mut cluster = overload::cluster(sites);
     cluster.file.edges.truncate(1);
-    // Ten requests may wait.
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
     cluster
 }
 

@@ -1,24 +1,10 @@
 //! What edges know of each other.
 
 use std::fs::hard_link;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_config::Configuration;
-use sidelong_testing::{Client, Cluster, Here, SetOnDrop, eventually, metrics, try_get};
-
-/// Clients of one edge: 28 of them wait at a node, for 280 ms.
-const CLIENTS: usize = 30;
-/// Service time of a request; a node has two workers.
-const SERVICE: Duration = Duration::from_millis(20);
-
-/// A site with a queue target of 100 ms, and one without a target: a node each, behind two edges.
-fn cluster() -> Cluster {
-    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(SERVICE);
-    cluster.file.baseline.configuration = Configuration::Rigid;
-    cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
-    cluster
-}
+use sidelong_testing::overload::{cluster, while_asked};
+use sidelong_testing::{Client, Cluster, Here, eventually, metrics, try_get};
 
 /// Starts an edge, and waits until it shares: then it has read its file, and the next part may get another one.
 fn edge(cluster: &Cluster, index: usize) -> Here {
@@ -27,32 +13,9 @@ fn edge(cluster: &Cluster, index: usize) -> Here {
     edge
 }
 
-/// While `work` runs, all clients send requests for alpha to the first edge, and reconnect if they lose it.
-fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
-    let over = AtomicBool::new(false);
-    let ask = || {
-        let mut client = None;
-        while !over.load(Ordering::Relaxed) {
-            let connected = client.take().map_or_else(|| Client::try_connect(cluster.edge(0)), Ok);
-            client = connected.ok().and_then(|mut client| {
-                let reply = client.ask("GET", "alpha.test", "/o/1/100").ok()?;
-                (reply.status == 200).then_some(client)
-            });
-            if client.is_none() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let _ends_them = SetOnDrop(&over);
-        (0..CLIENTS).for_each(|_| drop(scope.spawn(ask)));
-        work();
-    });
-}
-
 #[test]
 fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(&["alpha", "beta"]);
     let _nodes = ["n1", "n2"].map(|name| cluster.here("node", name));
     let _seeing = edge(&cluster, 0);
     let answers = || try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200);
@@ -80,7 +43,7 @@ fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
 
 #[test]
 fn only_who_waits_for_an_answer_counts_and_no_longer_than_that() {
-    let cluster = cluster().with_service(Duration::from_secs(600));
+    let cluster = cluster(&["alpha", "beta"]).with_service(Duration::from_secs(600));
     let _node = cluster.here("node", "n1");
     let _edge = edge(&cluster, 0);
     let count = |name: &str| cluster.figure(0, &format!("{name}{{node=\"n1\"}}"));
@@ -107,7 +70,7 @@ fn only_who_waits_for_an_answer_counts_and_no_longer_than_that() {
 
 #[test]
 fn an_edge_alone_shares_nothing() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(&["alpha", "beta"]);
     cluster.file.edges.truncate(1);
     let _node = cluster.here("node", "n1");
     let _edge = edge(&cluster, 0);

@@ -1,32 +1,14 @@
 //! Nodes whose servers listen at Unix sockets: nginx and gunicorn, unmodified.
 
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
-use sidelong_config::ServerAddress;
 
-use sidelong_testing::foreign::{Draining, answers, foreign, learned};
+use sidelong_testing::foreign::{Draining, answers, at_sockets, foreign, learned, server, socket};
 use sidelong_testing::servers::{gunicorn, nginx, nginx_over_http2, signal_all};
-use sidelong_testing::{Cluster, eventually, get, metrics, try_get};
-
-fn socket(cluster: &Cluster, node: usize) -> PathBuf {
-    cluster.path(&format!("n{}.sock", node + 1))
-}
-
-fn server(cluster: &Cluster, node: usize) -> ServerAddress {
-    cluster.file.nodes[node].server.clone().unwrap()
-}
-
-/// The cluster with a Unix socket for each node's server.
-fn at_sockets(mut cluster: Cluster) -> Cluster {
-    for node in 0..cluster.file.nodes.len() {
-        cluster.file.nodes[node].server = Some(ServerAddress::Unix(socket(&cluster, node)));
-    }
-    cluster
-}
+use sidelong_testing::{eventually, get, metrics, try_get};
 
 #[test]
 fn an_edge_routes_to_servers_at_unix_sockets_that_go_and_come_back() {
