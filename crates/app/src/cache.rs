@@ -36,7 +36,7 @@ use crate::regions;
 pub const MIB: usize = 1 << 20;
 /// Access to the socket at which other caches connect.
 const SOCKET_MASK: u32 = 0o600;
-/// Descriptors beside those of clients: other caches, both ways, and strangers.
+/// Descriptors beside those of clients: other caches, both ways, and unauthenticated connections.
 const OTHER_DESCRIPTORS: u64 = 256;
 
 /// What a cache is to be, whoever says it.

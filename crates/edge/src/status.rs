@@ -96,7 +96,7 @@ pub struct NodeStatus {
     pub queued: Option<u32>,
     /// Connections to its foreign server of others than the edges.
     #[serde(default)]
-    pub strangers: u32,
+    pub bypassing: u32,
     /// Whether they keep the node from moving.
     #[serde(default)]
     pub is_shared: bool,
@@ -169,7 +169,7 @@ impl State {
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),
                 queued: counted.map(|hot| hot.queued),
-                strangers: hot.and_then(|hot| hot.strangers()).unwrap_or(0),
+                bypassing: hot.and_then(|hot| hot.bypassing()).unwrap_or(0),
                 is_shared: foreign.is_some_and(|hot| hot.valid & valid::SHARED != 0),
                 learned_workers,
                 is_bound,

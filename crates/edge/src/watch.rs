@@ -86,7 +86,7 @@ impl Watch {
         let now = clock::now();
         let rejected = (self.loads)(now, &mut self.links, &mut tick.readings);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
-            metrics.rejected_reads(rejected);
+            metrics.discarded_reads(rejected);
         }
 
         if let Some(led) = &mut self.led {

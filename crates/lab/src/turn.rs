@@ -106,8 +106,8 @@ pub(crate) fn turn(
     let elapsed = begun.elapsed();
     let cpu = server.process.cpu_used()?.since(&cpu_before).as_secs_f64();
     let summary = load.wait()?;
-    let served = summary.requests - summary.errors - summary.turned_away;
-    let ended_well = if asked.is_rejected { summary.turned_away } else { served };
+    let served = summary.requests - summary.errors - summary.rejected;
+    let ended_well = if asked.is_rejected { summary.rejected } else { served };
     if ended_well == 0 {
         let (all, wanted) = (summary.requests, if asked.is_rejected { "rejected" } else { "served" });
         return Err(server.failed(format!("none of {all} requests was {wanted}")));

@@ -323,7 +323,7 @@ impl<'a> DataCenter<'a> {
         };
         let Balancer { state: Some(state), life, .. } = &mut self.balancers[edge] else { return };
         if state.gate.as_mut().is_some_and(|gate| !gate.lets_in(site, client, now)) {
-            self.measures.turned_away(site, now.as_ns());
+            self.measures.rejected(site, now.as_ns());
             return;
         }
         let request = self.clients.come(client, site, edge, *life, now);

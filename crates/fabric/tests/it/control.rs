@@ -340,9 +340,9 @@ fn too_many_strangers_make_room_for_each_other_and_for_those_who_know_the_secret
     let endpoint = endpoint();
     endpoint.serve(5, || Box::new(|_| Ok(Vec::new())));
     let mut inside = open(endpoint.address()).unwrap();
-    let strangers: Vec<_> = (0..300).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
+    let unauthenticated: Vec<_> = (0..300).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
     wait_for(|| endpoint.refused().of(Cause::TooMany) == 300 - 256);
-    let mut first = &strangers[0];
+    let mut first = &unauthenticated[0];
     first.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = Vec::new();
     first.read_to_end(&mut answer).unwrap();

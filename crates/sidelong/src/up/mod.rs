@@ -104,7 +104,7 @@ impl Status<'_> {
     /// load as the edges report.
     pub(crate) fn rejected_per_s(&self, site: usize) -> u64 {
         match self.live {
-            Some(live) => live.sites[site].turned_away_per_s.round() as u64,
+            Some(live) => live.sites[site].rejected_per_s.round() as u64,
             None => self.admissions.rejected_per_s(site),
         }
     }

@@ -60,7 +60,7 @@ pub(super) struct Book {
 #[derive(Clone, Default)]
 struct Slot {
     answered: Times,
-    turned_away: Times,
+    rejected: Times,
     refused: u64,
     closed: u64,
     failed: u64,
@@ -122,11 +122,11 @@ impl Book {
                 let _ = slot.latencies.get_or_insert_with(new_histogram).record(latency_us.max(1));
             }
             Some(super::ErrorKind::Refused) => {
-                slot.turned_away.add(once);
+                slot.rejected.add(once);
                 slot.refused += 1;
             }
             Some(super::ErrorKind::Closed) => {
-                slot.turned_away.add(once);
+                slot.rejected.add(once);
                 slot.closed += 1;
             }
             Some(_) => slot.failed += 1,
@@ -152,7 +152,7 @@ impl Book {
 impl Slot {
     fn add(&mut self, other: Slot) {
         self.answered.add(other.answered);
-        self.turned_away.add(other.turned_away);
+        self.rejected.add(other.rejected);
         self.refused += other.refused;
         self.closed += other.closed;
         self.failed += other.failed;
@@ -167,9 +167,9 @@ impl Slot {
 
     fn told(&self) -> Interval {
         let p99_us = self.latencies.as_ref().map_or(0, |latencies| latencies.value_at_quantile(0.99));
-        let turned_away = self.refused + self.closed;
+        let rejected = self.refused + self.closed;
         Interval {
-            offered: self.answered.count + turned_away + self.failed + self.dropped,
+            offered: self.answered.count + rejected + self.failed + self.dropped,
             answered: self.answered.count,
             refused: self.refused,
             closed: self.closed,
@@ -178,8 +178,8 @@ impl Slot {
             mean_ms: self.answered.mean_ms(),
             p99_ms: (p99_us as f64 / 1e3).min(self.answered.max_ms()),
             max_ms: self.answered.max_ms(),
-            refusal_mean_ms: self.turned_away.mean_ms(),
-            refusal_max_ms: self.turned_away.max_ms(),
+            refusal_mean_ms: self.rejected.mean_ms(),
+            refusal_max_ms: self.rejected.max_ms(),
         }
     }
 }

@@ -22,7 +22,7 @@ mod book;
 mod burn;
 mod config;
 mod content;
-mod crowd;
+mod connections;
 mod documents;
 mod files;
 mod gauges;
