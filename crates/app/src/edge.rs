@@ -159,11 +159,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Offers it, and guards it together with `led`, the regions of a proxy that is led. If some of it is lost, the part ends.
+    /// Offers it, and guards it together with `controlled`, the regions of a proxy that is controlled. If some of it is lost, the part ends.
     pub(crate) fn offer(
         parts: &Parts,
         index: usize,
-        led: &[Region],
+        adapter: &[Region],
         shutdown: &Shutdown,
     ) -> Result<Self, Failure> {
         let member = &parts.cluster.fronts[index];
@@ -198,7 +198,7 @@ impl Memory {
             false => None,
             true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.instance())?),
         };
-        let own = share.iter().chain(&front).chain(led).cloned().collect();
+        let own = share.iter().chain(&front).chain(adapter).cloned().collect();
         let lost = shutdown.clone();
         let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
         Ok(Memory { offer: Some(offer), share, front, guard: Some(guard) })
@@ -258,7 +258,7 @@ pub(crate) fn watch(
         view,
         metrics,
         seen,
-        led: None,
+        adapter: None,
         links,
         loads,
         weights: parts.cluster.balance.weights,

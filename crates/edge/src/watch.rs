@@ -16,10 +16,10 @@ use sidelong_policy::cluster::NodeView;
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_reconfig::{Links, Mover};
 
+use crate::adapters::Adapter;
 use crate::clock;
 use crate::event::Event;
 use crate::gate::Gatekeeper;
-use crate::led::Led;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 use crate::view::View;
@@ -37,7 +37,7 @@ pub struct Watch {
     /// Where it stores scans for display.
     pub seen: Option<Arc<Seen>>,
     /// The proxy of another make whose requests the view counts; `None` for this process's own.
-    pub led: Option<Box<dyn Led>>,
+    pub adapter: Option<Box<dyn Adapter>>,
     /// Links to the cluster's words.
     pub links: Links,
     /// Reads the load.
@@ -89,8 +89,8 @@ impl Watch {
             metrics.discarded_reads(rejected);
         }
 
-        if let Some(led) = &mut self.led {
-            led.count(&self.view, &tick.readings, now);
+        if let Some(adapter) = &mut self.adapter {
+            adapter.count(&self.view, &tick.readings, now);
         }
         let (mut relist, mut seen) = (false, 0);
         for (index, reading) in tick.readings.iter().enumerate() {
@@ -107,13 +107,13 @@ impl Watch {
         if relist {
             self.view.relist();
         }
-        if let Some(led) = &mut self.led {
+        if let Some(adapter) = &mut self.adapter {
             let gate = self.gatekeeper.as_ref().map(Gatekeeper::gate);
-            led.show(&self.view, gate.as_deref(), now);
+            adapter.show(&self.view, gate.as_deref(), now);
         }
         for node in self.view.nodes() {
-            let front = match &self.led {
-                Some(led) => led.front(&self.view, node),
+            let front = match &self.adapter {
+                Some(adapter) => adapter.front(&self.view, node),
                 None => self.view.front(node),
             };
             if let Some((seen, requests)) = front {

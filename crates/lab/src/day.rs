@@ -344,7 +344,7 @@ mod tests {
             request(0.0, Fate::Answered, 999.0),
             request(5.1, Fate::Answered, 1001.0),
             request(5.2, Fate::Failed, 1.0),
-            request(120.0, Fate::TurnedAway, 1.0),
+            request(120.0, Fate::Rejected, 1.0),
         ];
         assert_eq!(Counts::of(requests.iter()), Counts { requests: 4, late: 3, failed: 2 });
         assert_eq!(requests.each_ref().map(|request| hour_of(request, DAYS[0])), [0, 1, 1, 23]);

@@ -50,8 +50,8 @@ pub(crate) struct Request {
 pub(crate) enum Fate {
     Answered,
     /// Rejected with 503, or by closing the connection.
-    #[serde(alias = "refused", alias = "closed")]
-    TurnedAway,
+    #[serde(alias = "closed")]
+    Rejected,
     Failed,
 }
 
@@ -214,7 +214,7 @@ mod tests {
         std::fs::write(&path, format!("{columns}\n{lines}\n")).unwrap();
         let requests = read_requests(&path).unwrap();
         let fates: Vec<_> = requests.iter().map(|request| request.fate).collect();
-        assert_eq!(fates, [Fate::Answered, Fate::TurnedAway, Fate::Failed]);
+        assert_eq!(fates, [Fate::Answered, Fate::Rejected, Fate::Failed]);
         let first = Request {
             due_s: 0.1,
             sent_s: 0.2,

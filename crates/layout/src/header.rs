@@ -61,7 +61,7 @@ pub enum RegionKind {
     Share = 7,
     /// What a front states about each node: the ownership that it has seen, and its requests there.
     Front = 8,
-    /// What a front tells the workers of the proxy that it leads.
+    /// What a front tells the workers of the proxy that it controls.
     Choice = 9,
     /// What these workers tell it.
     Workers = 10,

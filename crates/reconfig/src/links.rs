@@ -129,7 +129,7 @@ impl Links {
         self
     }
 
-    /// The fronts from number `first` on lead a proxy of another make: its requests go on when the front's process ends. What such
+    /// The fronts from number `first` on control a proxy of another make: its requests go on when the front's process ends. What such
     /// a front has stated last holds until it states something else.
     pub fn led_from(mut self, first: usize) -> Self {
         self.words.led_from = first;

@@ -212,7 +212,7 @@ fn kinds(summary: &Summary) -> String {
         (errors.timeout, "timed out"),
         (errors.closed + errors.broken + errors.body, "lost their connection"),
         (errors.status_4xx, "got 4xx"),
-        (errors.refused, "were rejected"),
+        (errors.rejected, "were rejected"),
         (errors.unavailable, "got 503"),
         (errors.status_5xx, "got another 5xx"),
         (errors.wrong_page, "got another page"),

@@ -112,14 +112,14 @@ fn of_run(requests: &[Request], run_s: f64) -> Vec<(&'static str, f64)> {
         settled.iter().filter(|request| request.fate == Fate::Answered && request.response_ms <= LATE_MS);
     all.push(("in_time_per_s", in_time.count() as f64 / (run_s - SETTLED_S)));
     let offered = |requests: &[Request]| {
-        let rejected = requests.iter().filter(|request| request.fate == Fate::TurnedAway).count();
+        let rejected = requests.iter().filter(|request| request.fate == Fate::Rejected).count();
         (requests.len() as f64, rejected as f64 / requests.len() as f64)
     };
     let settled_intervals = intervals(requests, run_s).filter(|(t_s, _)| *t_s >= SETTLED_S);
     let pairs: Vec<_> = settled_intervals.map(|(_, requests)| offered(requests)).collect();
     all.extend(correlation(&pairs).map(|follows| ("follows", follows)));
     for (fate, names) in [
-        (Fate::TurnedAway, ["drops_mean", "drops_longest", "drops_longest_ms"]),
+        (Fate::Rejected, ["drops_mean", "drops_longest", "drops_longest_ms"]),
         (Fate::Answered, ["accepted_mean", "accepted_longest", "accepted_longest_ms"]),
     ] {
         all.extend(streaks(settled, fate).into_iter().flat_map(|streaks| names.into_iter().zip(streaks)));
@@ -137,7 +137,7 @@ fn figures(requests: &[Request]) -> Vec<(&'static str, f64)> {
     let counts = [
         ("requests", requests.len() as f64),
         ("answered", count(Fate::Answered)),
-        ("rejected", count(Fate::TurnedAway)),
+        ("rejected", count(Fate::Rejected)),
         ("failed", count(Fate::Failed)),
         ("long", after(LONG_MS)),
         ("late", after(LATE_MS)),
@@ -206,7 +206,7 @@ mod tests {
         let requests = [
             request(10, "e", Fate::Answered, 100.0),
             request(90, "e", Fate::Answered, 200.0),
-            request(95, "e", Fate::TurnedAway, 1.0),
+            request(95, "e", Fate::Rejected, 1.0),
             request(310, "e", Fate::Failed, 1.0),
             request(999, "e", Fate::Answered, 1.0),
         ];
@@ -224,16 +224,16 @@ mod tests {
 
     #[test]
     fn streaks_are_of_one_edge_and_failures_do_not_end_them() {
-        use Fate::{Answered, Failed, TurnedAway};
-        let fates = [TurnedAway, TurnedAway, Answered, TurnedAway, Failed, TurnedAway, TurnedAway, Answered];
+        use Fate::{Answered, Failed, Rejected};
+        let fates = [Rejected, Rejected, Answered, Rejected, Failed, Rejected, Rejected, Answered];
         let at_one = fates.iter().zip(0..).map(|(fate, n)| request(2 * n, "one", *fate, 1.0));
         let at_two = (0..8).map(|n| request(2 * n + 1, "two", Answered, 1.0));
         let requests: Vec<_> = at_one.chain(at_two).collect();
-        let [mean, longest, longest_ms] = streaks(&requests, TurnedAway).unwrap();
+        let [mean, longest, longest_ms] = streaks(&requests, Rejected).unwrap();
         assert_eq!((mean, longest), (2.5, 3.0));
         assert!((longest_ms - 6.0).abs() < 1e-6, "{longest_ms}");
         assert_eq!(streaks(&requests, Answered).unwrap()[1], 8.0);
-        assert_eq!(streaks(&requests[8..], TurnedAway), None);
+        assert_eq!(streaks(&requests[8..], Rejected), None);
     }
 
     #[test]

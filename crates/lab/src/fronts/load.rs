@@ -209,7 +209,7 @@ mod tests {
             match n % 20 {
                 0 => request(due_s, Fate::Answered, 25.0),
                 10 => request(due_s, Fate::Answered, 61.0),
-                _ => request(due_s, Fate::TurnedAway, 0.3),
+                _ => request(due_s, Fate::Rejected, 0.3),
             }
         });
         let all: Vec<_> = all.collect();

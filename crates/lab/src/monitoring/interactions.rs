@@ -92,7 +92,7 @@ pub(crate) const MT1: Experiment = Experiment::new(
             settings(json!({
                 "run_s": TIMES[usize::from(quick)].as_secs_f64(),
                 "set_up": auction::describe(),
-                // Why no nginx could be led.
+                // Why no nginx could be controlled.
                 "without_nginx": null,
             }))
         },

@@ -79,13 +79,13 @@ pub(super) fn figures(
     let figures = [
         ("goodput", (could > 0.0).then(|| count(&Sample::is_in_time) / could)),
         ("p99_ms", ms(&answered)),
-        ("reject_ms", ms(&|sample| sample.fate == Fate::TurnedAway)),
+        ("reject_ms", ms(&|sample| sample.fate == Fate::Rejected)),
         ("recovery_ms", recovery_ms),
         ("fairness", jain_index(parts)),
         ("high_answered", (count(&high) > 0.0).then(|| count(&|s| high(s) && answered(s)) / count(&high))),
         ("high_p99_ms", ms(&|sample| high(sample) && answered(sample))),
         ("requests", Some(asked)),
-        ("rejected", Some(count(&|sample| sample.fate == Fate::TurnedAway))),
+        ("rejected", Some(count(&|sample| sample.fate == Fate::Rejected))),
         ("failed", Some(count(&|sample| sample.fate == Fate::Failed))),
     ];
     figures.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
@@ -173,7 +173,7 @@ mod tests {
         let mut few = answers(3.0, 0.0);
         few.iter_mut().enumerate().for_each(|(k, sample)| {
             if sample.due_s < 3.2 && k % 2 == 0 {
-                sample.fate = Fate::TurnedAway;
+                sample.fate = Fate::Rejected;
             }
         });
         let ms = settled_ms(&few, &[3.0], 0.6);
@@ -189,7 +189,7 @@ mod tests {
             let from_s = range.start + f64::from(second);
             samples.extend(answers(from_s, 0.0));
             // As many requests are rejected, within 0.1 ms.
-            let away = |sample: Sample| Sample { fate: Fate::TurnedAway, ms: 0.1, site: HIGH, ..sample };
+            let away = |sample: Sample| Sample { fate: Fate::Rejected, ms: 0.1, site: HIGH, ..sample };
             samples.extend(answers(from_s, 0.0).into_iter().map(away));
         }
         samples.sort_by(|one, other| one.due_s.total_cmp(&other.due_s));

@@ -132,11 +132,11 @@ pub struct SiteSummary {
     /// The longest response time.
     pub max_ms: f64,
     /// Requests of the load that the edges rejected.
-    pub rejected: u64,
+    pub load_rejected: u64,
     /// Median time until the load knew of a rejection.
-    pub refusal_ms_p50: f64,
+    pub rejection_ms_p50: f64,
     /// 99th percentile of the same.
-    pub refusal_ms_p99: f64,
+    pub rejection_ms_p99: f64,
     /// Nodes that serve it at the end.
     pub nodes: usize,
 }
@@ -180,9 +180,9 @@ pub(crate) mod tests {
             p50_ms: 1.0,
             p99_ms: 2.0,
             max_ms: 3.0,
-            rejected: 0,
-            refusal_ms_p50: 0.0,
-            refusal_ms_p99: 0.0,
+            load_rejected: 0,
+            rejection_ms_p50: 0.0,
+            rejection_ms_p99: 0.0,
             nodes: 3,
         };
         Summary {
@@ -216,8 +216,16 @@ pub(crate) mod tests {
         let summary = summary(2.0, 100);
         let written = serde_json::to_string(&summary).unwrap();
         assert_eq!(serde_json::from_str::<Summary>(&written).unwrap(), summary);
-        let names =
-            ["rejected", "mean_ms", "max_ms", "move_ms", "refusal_ms_p99", "refused", "p50", "clients"];
+        let names = [
+            "rejected",
+            "mean_ms",
+            "max_ms",
+            "move_ms",
+            "rejection_ms_p99",
+            "load_rejected",
+            "p50",
+            "clients",
+        ];
         for name in names {
             let renamed = written.replace(&format!("\"{name}\""), "\"renamed\"");
             assert_ne!(renamed, written);

@@ -6,7 +6,7 @@ config=$3 samples=$6
 if [ "${7:-}" = --requests ]; then
     awk 'BEGIN {
         print "due_s,sent_s,site,edge,client,outcome,response_ms"
-        for (i = 0; i < 3000; i++) printf "%.6f,%.6f,a,edge1,0,%s,20\n", i / 1000, i / 1000, i % 5 ? "refused" : "answered"
+        for (i = 0; i < 3000; i++) printf "%.6f,%.6f,a,edge1,0,%s,20\n", i / 1000, i / 1000, i % 5 ? "rejected" : "answered"
     }' >"$8"
 fi
 value() { sed -n "s/^$1 = \"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" "$config" | head -n 1; }
@@ -38,11 +38,11 @@ step=null
 awk -v n="$nodes" -v burst="$burst" -v lost="$lost" -v moves="$moves" -v step="$step" -v of_one="$rate" 'BEGIN {
     rate = burst / (burst / (of_one * n) + lost) * 0.97; p50 = 32 / rate * 1000
     printf "{\"seconds\":12.5,\"requests\":12288,\"errors\":0,\"rejected\":0,\"errors_by_kind\":{\"connect\":0,"
-    printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
+    printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"rejected\":0,\"unavailable\":0,"
     printf "\"status_5xx\":0},\"moves\":%d,\"move_ms\":%s,\"requests_per_s\":%.3f,\"mean_ms\":%.3f,", moves, step, rate, p50
     printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"lag_ms_p99\":0,", p50, p50 * 1.8, p50 * 2
     printf "\"sites\":[{\"name\":\"a\",\"requests\":12288,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.3f,", rate
-    printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"rejected\":0,", p50, p50 * 1.8, p50 * 2
-    printf "\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}],\"clients\":[],"
+    printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"load_rejected\":0,", p50, p50 * 1.8, p50 * 2
+    printf "\"rejection_ms_p50\":0,\"rejection_ms_p99\":0,\"nodes\":3}],\"clients\":[],"
     printf "\"step_to_first_request_ms\":%s,\"misdirected\":0,\"proxies_cpu_s\":0.4,\"fronts_cpu_s\":0.1}\n", step
 }'

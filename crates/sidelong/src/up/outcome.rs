@@ -28,7 +28,7 @@ pub(super) fn summary(
     let sites = cluster.sites.iter().enumerate().map(|(index, site)| {
         let load = load.as_ref().map(|load| &load.sites[index]);
         let latency = load.map(|load| load.latency).unwrap_or_default();
-        let refusal = load.map(|load| load.refusal).unwrap_or_default();
+        let rejection = load.map(|load| load.rejection).unwrap_or_default();
         SiteSummary {
             name: site.name.clone(),
             requests: load.map_or(0, |load| load.requests),
@@ -38,9 +38,9 @@ pub(super) fn summary(
             p50_ms: latency.p50_ms,
             p99_ms: latency.p99_ms,
             max_ms: latency.max_ms,
-            rejected: load.map_or(0, |load| load.rejected),
-            refusal_ms_p50: refusal.p50_ms,
-            refusal_ms_p99: refusal.p99_ms,
+            load_rejected: load.map_or(0, |load| load.rejected),
+            rejection_ms_p50: rejection.p50_ms,
+            rejection_ms_p99: rejection.p99_ms,
             nodes: monitor.serving(SiteId::new(index)),
         }
     });
@@ -146,7 +146,7 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
             site.p50_ms,
             site.p99_ms,
             site.errors,
-            site.rejected
+            site.load_rejected
         )?;
     }
     Ok(())

@@ -98,12 +98,12 @@ fn what_the_load_asks_for_is_answered_fails_or_is_rejected() {
     let count = |fate: &str| rows.lines().filter(|row| row.split(',').nth(5) == Some(fate)).count() as u64;
     let away = number(&summary, "rejected");
     assert!(away > 0 && count("answered") > 0, "{summary}");
-    assert_eq!((away, number(&summary, "errors")), (count("refused") + count("closed"), count("failed")));
+    assert_eq!((away, number(&summary, "errors")), (count("rejected") + count("closed"), count("failed")));
     assert_eq!(number(&summary, "requests"), count("answered") + away + number(&summary, "errors"));
     let site = &summary["sites"][0];
-    assert_eq!(number(site, "rejected"), away, "{summary}");
+    assert_eq!(number(site, "load_rejected"), away, "{summary}");
     // The edge counts those that it answered, and does not report its last moments.
-    assert!(number(site, "rejected") <= count("refused"), "{summary}");
+    assert!(number(site, "rejected") <= count("rejected"), "{summary}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
     }
     assert_eq!(number(&summary, "requests"), 3072, "{summary}");
     assert_eq!(number(&summary, "errors"), 0, "{summary}");
-    for kind in ["connect", "timeout", "closed", "broken", "body", "status_4xx", "refused", "status_5xx"] {
+    for kind in ["connect", "timeout", "closed", "broken", "body", "status_4xx", "rejected", "status_5xx"] {
         assert_eq!(number(&summary["errors_by_kind"], kind), 0, "{summary}");
     }
     assert!(number(&summary, "moves") > 0, "{summary}");

@@ -315,7 +315,7 @@ mod tests {
         ledger.enter(0, &entry(0, None, 20));
         ledger.enter(1, &entry(0, None, 10));
         ledger.enter(1, &entry(1, Some(ErrorKind::Status5xx), 5));
-        ledger.enter(1, &entry(1, Some(ErrorKind::Refused), 7));
+        ledger.enter(1, &entry(1, Some(ErrorKind::Rejected), 7));
         ledger.enter_dropped(1, 1, 0, Duration::ZERO);
         let (mut all, mut spare) = (Page::new(two), Page::new(two));
         for _ in 0..2 {

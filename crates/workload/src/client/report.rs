@@ -27,8 +27,8 @@ pub struct Errors {
     pub body: u64,
     /// See [`ErrorKind::Status4xx`].
     pub status_4xx: u64,
-    /// See [`ErrorKind::Refused`].
-    pub refused: u64,
+    /// See [`ErrorKind::Rejected`].
+    pub rejected: u64,
     /// See [`ErrorKind::Unavailable`].
     pub unavailable: u64,
     /// See [`ErrorKind::Status5xx`].
@@ -54,7 +54,7 @@ impl Errors {
 
     /// The sum over requests that were rejected.
     pub fn rejected(&self) -> u64 {
-        self.refused + self.closed
+        self.rejected + self.closed
     }
 
     pub(crate) fn count(&mut self, kind: ErrorKind) {
@@ -65,7 +65,7 @@ impl Errors {
             ErrorKind::Broken => &mut self.broken,
             ErrorKind::Body => &mut self.body,
             ErrorKind::Status4xx => &mut self.status_4xx,
-            ErrorKind::Refused => &mut self.refused,
+            ErrorKind::Rejected => &mut self.rejected,
             ErrorKind::Unavailable => &mut self.unavailable,
             ErrorKind::Status5xx => &mut self.status_5xx,
             ErrorKind::WrongPage => &mut self.wrong_page,
@@ -79,7 +79,7 @@ impl Errors {
         self.broken += other.broken;
         self.body += other.body;
         self.status_4xx += other.status_4xx;
-        self.refused += other.refused;
+        self.rejected += other.rejected;
         self.unavailable += other.unavailable;
         self.status_5xx += other.status_5xx;
         self.wrong_page += other.wrong_page;
@@ -198,7 +198,7 @@ pub struct Summary {
     #[serde(flatten)]
     pub latency: Latency,
     /// Latency of the rejections, over all sites.
-    pub refusal: Latency,
+    pub rejection: Latency,
     /// How late the generator itself sent requests (open loop). This is part of the latencies above, and not the
     /// servers' fault.
     pub lag: Latency,
@@ -237,7 +237,7 @@ pub struct SiteSummary {
     #[serde(flatten)]
     pub latency: Latency,
     /// Latency of this site's rejections.
-    pub refusal: Latency,
+    pub rejection: Latency,
 }
 
 /// The results for one edge.
@@ -338,7 +338,7 @@ impl Summary {
             bytes: total.bytes,
             requests_per_s: total.requests_per_s,
             latency: total.latency,
-            refusal: total.refusal,
+            rejection: total.rejection,
             lag: if is_open { Latency::of(&page.lags) } else { Latency::default() },
             sites,
             edges: edges.collect(),
@@ -361,7 +361,7 @@ impl SiteSummary {
             bytes: tally.counts.bytes,
             requests_per_s: per_s(tally.latencies.len(), seconds),
             latency: Latency::of(&tally.latencies),
-            refusal: Latency::of(&tally.refusals),
+            rejection: Latency::of(&tally.refusals),
         }
     }
 }

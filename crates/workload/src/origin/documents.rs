@@ -13,8 +13,8 @@ use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use sidelong_policy::documents::{Field, Reply, Validators, may_keep};
 
 use super::config::NODE_HEADER;
-use super::content::{Content, ContentBody};
 use super::connections::Pulse;
+use super::content::{Content, ContentBody};
 use super::files::Absent;
 
 /// A file that has changed this recently may change again and look the same. Filesystems count in whole ticks of the kernel, or in

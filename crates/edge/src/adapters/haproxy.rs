@@ -1,7 +1,7 @@
 //! Leads HAProxy by its Runtime API: a server has weight 0 in each backend whose site its node does not serve, and elsewhere a
 //! weight by what its node has left.
 //!
-//! If it is led by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never
+//! If it is controlled by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never
 //! takes one at weight 0, so what follows from weights holds all the same. HAProxy's own counts stay what counts for moves: Lua learns of
 //! a request's answer, and of its end only by filters, whose interface HAProxy calls unstable, and which cost it nine tenths more CPU
 //! time a request.
@@ -36,8 +36,8 @@ use self::servers::{Counted, Servers, Wanted};
 pub use self::servers::{HaproxyCluster, HaproxyNode};
 use self::verdicts::Verdicts;
 pub use self::verdicts::haproxy_admission;
-use super::Led;
-use super::memory::LedByMemory;
+use super::Adapter;
+use super::memory::MemoryAdapter;
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
@@ -52,8 +52,8 @@ const SILENT_MAX: Duration = Duration::from_millis(500);
 /// It is asked sooner when the nodes' records say that a site's last request has ended, but so long after the last time at least.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// HAProxy, led by a front.
-pub struct LedByHaproxy {
+/// HAProxy, controlled by a front.
+pub struct HaproxyAdapter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     nodes: Vec<Node>,
@@ -61,7 +61,7 @@ pub struct LedByHaproxy {
     told: Told,
     shown_at: Time,
     /// What its Lua reads, if it does.
-    choice: Option<LedByMemory>,
+    choice: Option<MemoryAdapter>,
     /// The number of HAProxy's answers that were taken, and when one was, or should have been.
     heard: u64,
     heard_at: Time,
@@ -114,8 +114,8 @@ struct Names {
     nodes: Vec<String>,
 }
 
-impl LedByHaproxy {
-    /// Begins to lead the HAProxy that answers at `socket`, for the front of that name; with `choice`, by that, too.
+impl HaproxyAdapter {
+    /// Begins to control the HAProxy that answers at `socket`, for the front of that name; with `choice`, by that, too.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -123,13 +123,13 @@ impl LedByHaproxy {
         front: &str,
         socket: PathBuf,
         cluster: HaproxyCluster,
-        choice: Option<LedByMemory>,
+        choice: Option<MemoryAdapter>,
     ) -> std::io::Result<Self> {
         let nodes = cluster.nodes.iter();
         let node = |at: &HaproxyNode| Node { workers: at.workers, speed: at.speed, ..Node::default() };
         let told = Told { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
         let shared = Arc::new(Shared { told: Mutex::new(told.clone()), ..Shared::default() });
-        let mut led = LedByHaproxy {
+        let mut adapter = HaproxyAdapter {
             shared: Arc::clone(&shared),
             thread: None,
             nodes: nodes.clone().map(node).collect(),
@@ -149,12 +149,12 @@ impl LedByHaproxy {
         let verdicts = Verdicts::new(cluster.sites.iter().map(String::as_str), cluster.stale);
         let servers = Servers::new(cluster);
         let driver = Driver { names, socket, servers, verdicts, shared, logs: Logs::default() };
-        led.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
-        Ok(led)
+        adapter.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
+        Ok(adapter)
     }
 }
 
-impl Led for LedByHaproxy {
+impl Adapter for HaproxyAdapter {
     fn count(&mut self, view: &View, readings: &[Reading], now: Time) {
         if let Some(choice) = &mut self.choice {
             choice.tend(now);
@@ -209,7 +209,7 @@ impl Led for LedByHaproxy {
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
         if let Some(choice) = &self.choice {
             choice.tell(view, gate, now);
-            choice.lead(now);
+            choice.take_control(now);
         }
         let since_last = now.since(self.shown_at);
         self.shown_at = now;
@@ -251,11 +251,11 @@ impl Led for LedByHaproxy {
     }
 
     fn front(&self, _: &View, node: NodeId) -> Option<(Ownership, u32)> {
-        self.nodes[node.index()].stated.filter(|_| self.choice.as_ref().is_none_or(LedByMemory::is_whole))
+        self.nodes[node.index()].stated.filter(|_| self.choice.as_ref().is_none_or(MemoryAdapter::is_whole))
     }
 }
 
-impl Drop for LedByHaproxy {
+impl Drop for HaproxyAdapter {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -286,7 +286,7 @@ impl Over {
     }
 }
 
-impl LedByHaproxy {
+impl HaproxyAdapter {
     fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();

@@ -15,8 +15,8 @@ use super::protocol;
 use super::servers::{Batch, Note, Servers};
 use super::verdicts::Verdicts;
 use super::{Names, Shared, Told};
+use crate::adapters::process::{is_alive, is_alone, started};
 use crate::clock;
-use crate::led::process::{is_alive, is_alone, started};
 
 /// The name of its processes.
 const PROGRAM: &str = "haproxy";
@@ -81,7 +81,7 @@ impl Driver {
                         let (front, socket) = (&self.names.front, self.socket.display());
                         tracing::warn!(
                             front,
-                            "cannot lead HAProxy by {socket}: {trouble}; it sends requests by the weights that it has"
+                            "cannot control HAProxy by {socket}: {trouble}; it sends requests by the weights that it has"
                         );
                     }
                     RETRY
@@ -119,7 +119,7 @@ impl Driver {
         let mut missing = String::new();
         for note in self.servers.notes() {
             match note {
-                Note::Began(pid) => tracing::info!(front, "leads process {pid} of HAProxy"),
+                Note::Began(pid) => tracing::info!(front, "controls process {pid} of HAProxy"),
                 Note::Missing(site, node) => {
                     let (backend, node) =
                         (&self.names.backends[site.index()], &self.names.nodes[node.index()]);
