@@ -23,7 +23,7 @@ use crate::parts::Parts;
 /// The calling thread may have dropped privileges that the front needs no longer, and must be the only one.
 ///
 /// # Errors
-/// If the cluster has no front of that name, or the front cannot offer its memory or control its proxy.
+/// If the cluster has no front of that name, or the front cannot expose its memory or control its proxy.
 pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let parts = Arc::new(Parts::new(spec.cluster)?);
     let (index, entry) = find(&parts.cluster, &spec.name)?;
@@ -49,9 +49,9 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let gatekeeper = parts.gatekeeper(0);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let memory = Memory::offer(&parts, index, &regions, &shutdown)?;
-    if let Some(offer) = &memory.offer {
-        counts.extend(offer.counts());
+    let memory = Memory::expose(&parts, index, &regions, &shutdown)?;
+    if let Some(exposer) = &memory.exposer {
+        counts.extend(exposer.counts());
     }
     let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));

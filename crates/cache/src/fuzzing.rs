@@ -94,9 +94,9 @@ impl Bench {
         let (kind, len, access) = (RegionKind::Cache, map.len(), Access::ReadOnly);
         let spec = RegionSpec { name: "items", kind, len, access, instance: Instance::alone(1) };
         let host = sidelong_fabric::Host::Shm(ShmHost::new(directory.path()));
-        let region = host.offer_owned(&spec).expect("it is offered");
+        let region = host.expose_owned(&spec).expect("it is exposed");
         let mut initiator = Initiator::new();
-        let key = region.key().expect("it is offered");
+        let key = region.key().expect("it is exposed");
         let id = initiator.connect(key, PATIENCE).expect("it is there");
         let links = [map, map.remote()].map(|map| Link::new(id, map, SEED));
         Bench { _directory: directory, region, initiator, map, links }

@@ -320,7 +320,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (name, access, instance) = ("items", Access::ReadOnly, Instance::alone(1));
         let spec = RegionSpec { name, kind: RegionKind::Cache, len: map.len(), access, instance };
-        let mut region = Host::Shm(ShmHost::new(directory.path())).offer_owned(&spec).unwrap();
+        let mut region = Host::Shm(ShmHost::new(directory.path())).expose_owned(&spec).unwrap();
         region.write(map.items(), bytemuck::bytes_of(&item));
         region.write(map.items() + CACHE_ITEM_BYTES, b"keyvalue");
         let mut initiator = Initiator::new();

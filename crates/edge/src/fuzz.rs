@@ -17,7 +17,7 @@ use crate::adapters::Adapter as _;
 use crate::adapters::haproxy::protocol;
 use crate::adapters::memory::{AdapterCluster, MemoryAdapter};
 use crate::gate::Gate;
-use crate::peers::{Exchange, Peers, Thread, offer_share};
+use crate::peers::{Exchange, Peers, Thread, expose_share};
 use crate::view::View;
 
 /// Reads `bytes` as the replies to so many commands, and those and the whole as each kind of reply. Returns the servers that were
@@ -76,9 +76,9 @@ impl Bench {
         };
         let host = Host::Shm(ShmHost::new(directory.path()));
         let adapter =
-            MemoryAdapter::offer(&host, "front", &cluster, Instance::alone(1), now).expect("it is offered");
+            MemoryAdapter::expose(&host, "front", &cluster, Instance::alone(1), now).expect("it is exposed");
         let [_, workers] = adapter.regions();
-        let share = offer_share(&host, "other", SHARE, Instance::alone(1)).expect("it is offered");
+        let share = expose_share(&host, "other", SHARE, Instance::alone(1)).expect("it is exposed");
         let run = RunDirectory::open(directory.path()).expect("it is there");
         run.publish(share.key()).expect("it is published");
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(9))), share: 0.5 };

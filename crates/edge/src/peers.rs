@@ -1,7 +1,7 @@
 //! What the edges of a cluster know of each other: each one's requests at every node, the answers that it has seen, and
 //! its verdict on every site. There is no coordinator.
 //!
-//! Each edge offers a region of its own, its share ([`ShareMap`]), and reads those of the others one-sidedly, as it
+//! Each edge exposes a region of its own, its share ([`ShareMap`]), and reads those of the others one-sidedly, as it
 //! reads the nodes' records. A separate thread does this. So an edge that cannot be reached delays neither the watch
 //! thread nor a request, and an edge whose watch thread hangs still shares its counts. A cluster with one edge has
 //! neither thread nor region.
@@ -30,13 +30,13 @@ pub fn share_region(edge: &str) -> String {
     format!("{edge}.share")
 }
 
-/// Offers the share of the edge of that name. It counts once [`Exchange::run`] has begun.
+/// Exposes the share of the edge of that name. It counts once [`Exchange::run`] has begun.
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the edge's name.
-pub fn offer_share(host: &Host, edge: &str, map: ShareMap, instance: Instance) -> Result<Region, Error> {
+pub fn expose_share(host: &Host, edge: &str, map: ShareMap, instance: Instance) -> Result<Region, Error> {
     let (kind, access) = (RegionKind::Share, Access::ReadOnly);
-    host.offer(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, instance }, |_| ())
+    host.expose(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, instance }, |_| ())
 }
 
 /// The other edges as last heard, for display.

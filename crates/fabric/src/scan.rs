@@ -242,12 +242,12 @@ impl Scanner {
         is_current
     }
 
-    /// Whether the process that offers the region is known to have ended. If the link is down it is tried at once, unless
+    /// Whether the process that exposes the region is known to have ended. If the link is down it is tried at once, unless
     /// the last attempt was met by silence and the pause after it is not over.
     pub fn is_gone(&mut self, link: LinkRef) -> bool {
         let tried = &self.links[link.index()];
         match tried.id() {
-            Some(id) => !self.initiator.is_offered(id),
+            Some(id) => !self.initiator.is_exposed(id),
             None if tried.was_gone() || tried.is_due(self.now) => {
                 self.connect(link, self.now).is_err_and(|error| error.is_gone())
             }

@@ -30,7 +30,7 @@ pub struct OwnReader {
 }
 
 impl OwnReader {
-    /// A reader of a load region that this process offers, of a node whose server may be foreign.
+    /// A reader of a load region that this process exposes, of a node whose server may be foreign.
     pub fn new(region: Region, foreign: Option<Foreign>) -> Self {
         let kept = (region.key().kind == RegionKind::Kernel).then(|| Kept::of(foreign));
         OwnReader { region, kept }

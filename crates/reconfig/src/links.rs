@@ -13,7 +13,7 @@ use sidelong_layout::{
 };
 use sidelong_state::{NodeAgent, Op, Reply, Time, Word};
 
-use crate::offer::{board_region, front_region, load_region, words_region};
+use crate::expose::{board_region, front_region, load_region, words_region};
 
 /// Longest time of one operation, or of one scan of all words. On one machine all take less than a thousandth of it.
 pub const OPERATION_MAX: Duration = Duration::from_millis(20);
@@ -114,7 +114,7 @@ impl Links {
     }
 
     /// Links to what the fronts of those names state, in the order of their numbers, too. `own` is the one that this process
-    /// is, if any, and the region that it offers.
+    /// is, if any, and the region that it exposes.
     pub fn with_fronts(mut self, names: &[String], own: Option<(EdgeId, Option<Region>)>) -> Self {
         let nodes = self.node_count();
         let (kind, len) = (RegionKind::Front, FrontMap { nodes }.len());

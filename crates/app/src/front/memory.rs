@@ -1,4 +1,4 @@
-//! Offers the memory by which a proxy is controlled.
+//! Exposes the memory by which a proxy is controlled.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(super) fn described(cluster: &Cluster) -> AdapterCluster {
     }
 }
 
-/// Offers the memory by which the proxy is controlled.
+/// Exposes the memory by which the proxy is controlled.
 pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<MemoryAdapter, Failure> {
     let run = match &entry.dir {
         Some(dir) => RunDirectory::open_public(dir)?,
@@ -56,7 +56,7 @@ pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<MemoryAdapter
     let cluster = AdapterCluster { has_controlled, ..described(&parts.cluster) };
     let host = Host::Shm(ShmHost::new(run.path()));
     let now = Time::from_ns(monotonic_ns());
-    let adapter = MemoryAdapter::offer(&host, &entry.name, &cluster, parts.instance(), now)?;
+    let adapter = MemoryAdapter::expose(&host, &entry.name, &cluster, parts.instance(), now)?;
     let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
     let [choice, workers] = files;
     if entry.dir.is_some() {

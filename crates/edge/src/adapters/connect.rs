@@ -35,12 +35,12 @@ impl ConnectAdapter {
         let unmapped = |source| Error::Map { name: names[0].clone(), len: choice.len(), source };
         let files = directed.memory().map_err(unmapped)?;
         let access = Access::ReadOnly;
-        let offer = |index: usize, kind, len| {
+        let expose = |index: usize, kind, len| {
             let spec = RegionSpec { name: &names[index], kind, len, access, instance };
-            host.offer_mapped(&spec, &files[index])
+            host.expose_mapped(&spec, &files[index])
         };
         let regions =
-            [offer(0, RegionKind::Choice, choice.len())?, offer(1, RegionKind::Workers, counts.len())?];
+            [expose(0, RegionKind::Choice, choice.len())?, expose(1, RegionKind::Workers, counts.len())?];
         let whole_at = directed.has_lost_counts().then(|| now.after(cluster.drain_max));
         let memory = MemoryAdapter::over(regions, cluster, whole_at, now);
         memory.seat_kernel();

@@ -89,11 +89,11 @@ struct Node {
 }
 
 impl MemoryAdapter {
-    /// Offers the regions of the front of that name at `now`. They say nothing before the first scan.
+    /// Exposes the regions of the front of that name at `now`. They say nothing before the first scan.
     ///
     /// # Errors
     /// If memory cannot be allocated, or a live process has the front's name.
-    pub fn offer(
+    pub fn expose(
         host: &Host,
         front: &str,
         cluster: &AdapterCluster,
@@ -106,8 +106,8 @@ impl MemoryAdapter {
         let spec = |name, kind, len| RegionSpec { name, kind, len, access, instance };
         let mut are_new = false;
         let workers =
-            host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
-        let choice = host.offer(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
+            host.expose(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
+        let choice = host.expose(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
         let whole_at = (are_new && cluster.has_controlled).then(|| now.after(cluster.drain_max));
         Ok(MemoryAdapter::over([choice, workers], cluster, whole_at, now))
     }

@@ -54,7 +54,7 @@ impl Edge {
         let gate = Arc::new(Gate::new(&[promise], Duration::from_secs(30), STALE, 1));
         let run = RunDirectory::open(run).unwrap();
         let (view, finds) = (Arc::new(view), Arc::new(Finds { run, count: AtomicU64::new(0) }));
-        let share = host.map(|host| offer_share(host, name, MAP, Instance::alone(life)).unwrap());
+        let share = host.map(|host| expose_share(host, name, MAP, Instance::alone(life)).unwrap());
         share.iter().for_each(|share| finds.publish(share.key()).unwrap());
         let thread = Thread::new(Exchange {
             view: Arc::clone(&view),

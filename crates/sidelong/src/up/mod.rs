@@ -165,7 +165,7 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
         let foreign = (servers, proxies);
         Up::start(args, quiet, parts, foreign, &mut home, Arc::clone(&stop), reopen).and_then(Up::run)
     });
-    // The parts have ended, so what they offered is useless.
+    // The parts have ended, so what they exposed is useless.
     let mut swept = run.sweep();
     if args.demo.is_some() {
         swept = swept.and(Auction::clear(run.path()));

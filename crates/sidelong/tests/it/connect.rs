@@ -444,7 +444,7 @@ fn connections_spread_over_a_thousand_nodes() {
     let servers = servers(&cluster);
     let Some(front) = front(&cluster) else { return };
     let check = || cluster.run(&["front", "check", "front1"]);
-    let mut agents = Agents::offer(&cluster);
+    let mut agents = Agents::expose(&cluster);
     // What each node has of as many connections to a site as there are nodes.
     let counts = |agents: &mut Agents, port: u16| {
         agents.say_idle();

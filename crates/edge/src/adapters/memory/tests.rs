@@ -52,7 +52,7 @@ fn shown(
 ) -> (View, MemoryAdapter) {
     let host = Host::Shm(ShmHost::new(directory));
     let instance = Instance { cluster: 1, incarnation: random.next() };
-    let mut adapter = MemoryAdapter::offer(&host, "web", &cluster(nodes, balance), instance, now).unwrap();
+    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster(nodes, balance), instance, now).unwrap();
     let view = View::new(nodes, SITES, Duration::from_secs(1), balance, HealthSettings::default());
     let mut at = vec![WorkersAt::default(); nodes];
     for (index, at) in at.iter_mut().enumerate() {
@@ -156,7 +156,7 @@ fn the_library_admits_as_an_edge_does() {
     let cluster = AdapterCluster { sites: names.to_vec(), stale, ..cluster(1, Balance::Weighted) };
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = || Time::from_ns(monotonic_ns());
-    let adapter = MemoryAdapter::offer(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
+    let adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
     let set = |site: usize, word: u64| {
         adapter.choice.store(adapter.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
         adapter.take_control(now());

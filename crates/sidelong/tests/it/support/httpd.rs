@@ -52,7 +52,7 @@ impl Verdicts {
             has_controlled: false,
         };
         let (host, now) = (Host::Shm(ShmHost::new(&directory)), Time::from_ns(monotonic_ns()));
-        let controlled = MemoryAdapter::offer(&host, "web1", &described, Instance::alone(1), now).unwrap();
+        let controlled = MemoryAdapter::expose(&host, "web1", &described, Instance::alone(1), now).unwrap();
         let [choice, _] = controlled.regions();
         let map = ChoiceMap { nodes: 1, sites: sites.len(), servers: 0 };
         let verdicts = Verdicts { _led: controlled, choice, map, prefix: directory.join("web1") };
