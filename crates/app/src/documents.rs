@@ -9,7 +9,7 @@ use sidelong_edge::{Counts, document_key};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
 use sidelong_layout::{ClaimMap, RegionKind};
-use sidelong_workload::origin::{self, Told};
+use sidelong_workload::origin::{self, DocumentChange};
 
 use crate::cache;
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ use crate::regions;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A node's documents, for its origin to keep.
-pub(crate) struct Kept {
+pub(crate) struct NodeDocuments {
     memory: Arc<Mutex<Memory>>,
     max_age: Duration,
     /// The hosts of each site, and its name.
@@ -85,7 +85,7 @@ fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Kept {
+impl NodeDocuments {
     /// Exposes the memory for a node's documents, if it keeps any.
     pub(crate) fn expose(parts: &Arc<Parts>, node: &Node) -> Result<Option<Self>, Failure> {
         let Some(region) = parts.documents_region(node) else { return Ok(None) };
@@ -95,7 +95,7 @@ impl Kept {
         let mut memory =
             Memory { documents: None, expose_at: Instant::now(), parts, region, before: Default::default() };
         memory.expose()?;
-        Ok(Some(Kept { memory: Arc::new(Mutex::new(memory)), max_age, sites }))
+        Ok(Some(NodeDocuments { memory: Arc::new(Mutex::new(memory)), max_age, sites }))
     }
 
     /// What is counted of them, for the metrics.
@@ -111,8 +111,8 @@ impl Kept {
 
     /// What the origin is to do with its documents.
     pub(crate) fn into_origin(self) -> origin::Documents {
-        let Kept { memory, max_age, sites } = self;
-        let keep = move |told: &Told<'_>| {
+        let NodeDocuments { memory, max_age, sites } = self;
+        let keep = move |told: &DocumentChange<'_>| {
             let host = told.host.split(|byte| *byte == b':').next().unwrap_or_default();
             let is_its =
                 |hosts: &Vec<String>| hosts.iter().any(|own| host.eq_ignore_ascii_case(own.as_bytes()));

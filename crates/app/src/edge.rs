@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sidelong_edge::{
     Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers,
-    Seen, View, Watch, expose_share,
+    ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap};
@@ -251,7 +251,7 @@ pub(crate) fn watch(
     brain: Brain,
     events: EdgeEvents,
     (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
-    (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<Seen>>),
+    (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<ScanDisplay>>),
     reads: Arc<ReadCounts>,
 ) -> Result<Watch, Failure> {
     let mut links = parts.links(front)?;

@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::foreign;
 use crate::history::Log;
 use crate::listen;
-use crate::part::{PartSpec, Running, Shutdown, Told};
+use crate::part::{PartSpec, Running, Shutdown, StopReceiver};
 use crate::parts::{self, Parts};
 use crate::regions::Guard;
 
@@ -82,18 +82,19 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let exposer = parts.fabric.expose(node.fabric_listen)?;
     let shutdown = Shutdown::new();
     let memory = Memory::expose(&parts, index, &exposer, record.as_ref(), &shutdown)?;
-    let documents = documents::Kept::expose(&parts, &node)?;
+    let documents = documents::NodeDocuments::expose(&parts, &node)?;
     server.judge(&parts.cluster, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
     let kept = match record {
-        Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
-        None => Kept::Threads(keep_load(&parts, &node, choice.scheme, &exposer, &memory, &make)?),
+        Some(record) => RecordKeeper::Kernel { _line: publish_line(&memory, &make)?, _record: record },
+        None => RecordKeeper::Threads(keep_load(&parts, &node, choice.scheme, &exposer, &memory, &make)?),
     };
     let changer = Changer::start(&parts, &node, options.runner, memory.words.clone(), memory.load.clone())?;
     let admin = match admin {
         Some(listener) => {
             let counts = changer.as_ref().map(Changer::counts);
-            let counts = counts.into_iter().chain(documents.as_ref().map(documents::Kept::counts)).collect();
+            let counts =
+                counts.into_iter().chain(documents.as_ref().map(documents::NodeDocuments::counts)).collect();
             Some(Admin::start(listener, pages(&parts, choice, &exposer, &memory, &make, counts)?)?)
         }
         None => None,
@@ -115,7 +116,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
 
     let gauges = server.gauges();
     let origin = OriginConfig {
-        documents: documents.map(documents::Kept::into_origin),
+        documents: documents.map(documents::NodeDocuments::into_origin),
         ..origin_config(&node, index)
     };
     let told = shutdown.told();
@@ -171,7 +172,7 @@ impl Server {
     }
 
     /// Runs until it is told to end. The built-in origin then finishes the requests in flight.
-    fn run(self, origin: OriginConfig, mut told: Told) -> Result<(), Failure> {
+    fn run(self, origin: OriginConfig, mut told: StopReceiver) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let shutdown = async move {
@@ -369,7 +370,7 @@ fn choose_scheme(
 }
 
 /// Keeps the node's record as long as it lives.
-enum Kept {
+enum RecordKeeper {
     Kernel {
         // Dropped before the record, so that its last line is published. A foreign server has none.
         _line: Option<Arc<ServerLine>>,

@@ -22,7 +22,7 @@ use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::{Cache, KEY_BYTES_MAX, Settings, Usage};
 use crate::neighbours;
-use crate::reader::{Found, Link, Reader};
+use crate::reader::{ItemRead, Link, Reader};
 
 /// The longest wait for a link to a node's memory, which is a file of this machine.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -223,9 +223,9 @@ impl DocumentReader {
         let (id, hash) = (link.id, link.hash(key));
         let (initiator, batch) = (&mut self.initiator, &mut self.batch);
         let sound = match (Reader { initiator, batch, link, key, hash }).read() {
-            Ok(Some(Found::Sound(sound))) => sound,
+            Ok(Some(ItemRead::Sound(sound))) => sound,
             Ok(None) => return Ok(None),
-            Ok(Some(Found::Torn)) | Err(OpError::Timeout) => return Err(Unread),
+            Ok(Some(ItemRead::Torn)) | Err(OpError::Timeout) => return Err(Unread),
             Err(error) => {
                 tracing::debug!(region = self.homes[home].region, %error, "documents were not read");
                 self.initiator.close(id);

@@ -38,7 +38,7 @@ pub use gate::{Gate, Gatekeeper, RejectedLast};
 pub use loads::Loads;
 pub use metrics::{About, CacheMetrics, Counts, Metrics, NodeMetrics, ReadOwn, ReadStat};
 pub use peers::{Exchange, Peers, expose_share, share_region};
-pub use seen::Seen;
+pub use seen::ScanDisplay;
 pub use server::{Edge, Error, check_tls};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits, Stop};

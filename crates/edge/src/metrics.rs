@@ -324,7 +324,7 @@ mod tests {
     use sidelong_policy::index::Reading;
 
     use super::*;
-    use crate::seen::Seen;
+    use crate::seen::ScanDisplay;
     use crate::view::View;
 
     /// The series of `node_site`, in a cluster whose first node serves the first site.
@@ -337,7 +337,7 @@ mod tests {
             view: Arc::new(view),
             gate: None,
             peers: None,
-            seen: Arc::new(Seen::new(nodes, sites, stale)),
+            seen: Arc::new(ScanDisplay::new(nodes, sites, stale)),
             nodes: names('n', nodes),
             sites: names('s', sites),
             documents: None,

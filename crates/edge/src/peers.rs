@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::{
-    Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, Reader, Region, RegionSpec,
-    Scanner, Target, Took,
+    Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, ReadOutcome, Reader, Region,
+    RegionSpec, Scanner, Target,
 };
 use sidelong_layout::{Instance, NodeId, NodeShare, RegionKind, ShareMap, SiteId, Time};
 use sidelong_policy::admission::{Verdict, Why};
@@ -118,7 +118,7 @@ struct Shares {
     map: ShareMap,
     stale: Duration,
     links: Vec<LinkRef>,
-    heard: Vec<Heard>,
+    heard: Vec<PeerState>,
     /// By node, the answers that the others have seen since the last scan.
     more: Vec<u64>,
 }
@@ -139,7 +139,7 @@ impl Thread {
             map,
             stale: view.stale(),
             links: peers.0.iter().enumerate().map(link).collect(),
-            heard: peers.0.iter().map(|_| Heard::new(map)).collect(),
+            heard: peers.0.iter().map(|_| PeerState::new(map)).collect(),
             more: vec![0; map.nodes],
         };
         // Memory that outlived an earlier life still has its beat.
@@ -216,17 +216,17 @@ impl Reader for Shares {
         (ShareMap::INCARNATION, self.map.len() - ShareMap::INCARNATION)
     }
 
-    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
         if let Ok(words) = words {
             self.heard[item].see(words, self.stale, now, &mut self.more);
         }
-        Took::Busy
+        ReadOutcome::Busy
     }
 }
 
 /// What one edge has shared.
 #[derive(Debug)]
-struct Heard {
+struct PeerState {
     map: ShareMap,
     /// Its life, and its beat then; `None` before it was first seen.
     life: Option<(u64, u64)>,
@@ -238,9 +238,9 @@ struct Heard {
     counts: bool,
 }
 
-impl Heard {
+impl PeerState {
     fn new(map: ShareMap) -> Self {
-        Heard {
+        PeerState {
             map,
             life: None,
             rose_at: None,

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::documents::{DocumentStatus, Shared};
 use crate::gate::Gate;
 use crate::peers::Peers;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::view::View;
 
 /// The state of an edge. Units are in the names; counts are since the edge started.
@@ -114,7 +114,7 @@ pub(crate) struct State {
     pub(crate) view: Arc<View>,
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) peers: Option<Arc<Peers>>,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<ScanDisplay>,
     /// The names of all nodes.
     pub(crate) nodes: Vec<String>,
     /// The names of all sites.

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::event::Event;
 use crate::gate::Gatekeeper;
 use crate::metrics::Metrics;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::view::View;
 
 /// Scans the words and the load of all nodes: fills in a reading for each node, and returns the number of records that
@@ -35,7 +35,7 @@ pub struct Watch {
     /// The metrics that it counts in.
     pub metrics: Option<Arc<Metrics>>,
     /// Where it stores scans for display.
-    pub seen: Option<Arc<Seen>>,
+    pub seen: Option<Arc<ScanDisplay>>,
     /// The proxy of another make whose requests the view counts; `None` for this process's own.
     pub adapter: Option<Box<dyn Adapter>>,
     /// Links to the cluster's words.

@@ -61,4 +61,4 @@ pub use key::Key;
 pub use limits::{INBOX_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, OP_BYTES_MAX};
 pub use owned::OwnedRegion;
 pub use region::{Region, RegionSpec};
-pub use scan::{LinkRef, Pace, Patience, Problem, Reader, ScanCounts, Scanner, Target, Took};
+pub use scan::{LinkRef, Pace, Patience, Problem, ReadOutcome, Reader, ScanCounts, Scanner, Target};

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sidelong_fabric::{
-    Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, Scanner, Target, Took,
+    Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, ReadOutcome, Reader, Region, Scanner,
+    Target,
 };
 use sidelong_layout::{
     Ack, BoardMap, Budget, EdgeId, FrontMap, FrontWord, HOT_BYTES, Hot, LOAD_ACK, LOAD_HOT, LOAD_SHAPES,
@@ -398,7 +399,7 @@ impl Reader for Words {
         (map.lock(site), map.budget(site) - map.lock(site) + 8)
     }
 
-    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
         let Some(site) = item.checked_sub(self.nodes.len()) else {
             let read = words.ok().and_then(|words| self.judge(words[0]));
             let before = std::mem::replace(&mut self.ownerships[item], read);
@@ -407,14 +408,14 @@ impl Reader for Words {
                 self.note_validity(NodeId::new(item), words.ok().filter(|_| read.is_none()));
             }
             let is_settled = read == before && read.is_some_and(|own| own.on_its_way().is_none());
-            return if is_settled { Took::Idle } else { Took::Busy };
+            return if is_settled { ReadOutcome::Idle } else { ReadOutcome::Busy };
         };
         let read =
             |words: &[u64]| SiteWords { lock: words[0], budget: Budget::decode(words[words.len() - 1]) };
         let read = words.ok().map(read);
         let before = std::mem::replace(&mut self.sites[site], read);
         self.is_restless |= read != before || read.is_some_and(|site| !site.is_free());
-        Took::Busy
+        ReadOutcome::Busy
     }
 
     fn wants_all(&mut self) -> bool {

@@ -28,7 +28,7 @@ use sidelong_layout::{NodeId, Ownership, SiteId, Time, valid};
 use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::index::LoadIndex;
-use sidelong_policy::pace::{Pace, Seen as Paced};
+use sidelong_policy::pace::{NodeAtScan, Pace};
 
 use self::driver::{Driver, Logs, send};
 pub use self::protocol::Server as HaproxyServer;
@@ -58,7 +58,7 @@ pub struct HaproxyAdapter {
     thread: Option<JoinHandle<()>>,
     nodes: Vec<Node>,
     pace: Pace,
-    told: Told,
+    told: DesiredState,
     shown_at: Time,
     /// What its Lua reads, if it does.
     choice: Option<MemoryAdapter>,
@@ -84,7 +84,7 @@ struct Node {
 
 /// What HAProxy is to be told.
 #[derive(Clone, Default)]
-struct Told {
+struct DesiredState {
     nodes: Vec<Wanted>,
     /// Of each site; `None` if no site has a target, or HAProxy's Lua asks for it.
     verdicts: Option<Vec<Verdict>>,
@@ -93,14 +93,14 @@ struct Told {
 /// What the two threads tell each other.
 #[derive(Default)]
 struct Shared {
-    told: Mutex<Told>,
-    seen: Mutex<Seen>,
+    told: Mutex<DesiredState>,
+    seen: Mutex<ReportedState>,
     stop: AtomicBool,
 }
 
 /// What HAProxy said last.
 #[derive(Default)]
-struct Seen {
+struct ReportedState {
     /// How often it has answered.
     answers: u64,
     /// Of each node what was counted, and what is stated while HAProxy answers.
@@ -127,7 +127,7 @@ impl HaproxyAdapter {
     ) -> std::io::Result<Self> {
         let nodes = cluster.nodes.iter();
         let node = |at: &HaproxyNode| Node { workers: at.workers, speed: at.speed, ..Node::default() };
-        let told = Told { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
+        let told = DesiredState { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
         let shared = Arc::new(Shared { told: Mutex::new(told.clone()), ..Shared::default() });
         let mut adapter = HaproxyAdapter {
             shared: Arc::clone(&shared),
@@ -217,7 +217,7 @@ impl Adapter for HaproxyAdapter {
         let paced = self.nodes.iter().enumerate().map(|(index, node)| {
             let id = NodeId::new(index);
             let site = view.ownership(id).and_then(Ownership::serving_site);
-            Paced { site, traffic: view.traffic(id, now), workers: node.workers, speed: node.speed }
+            NodeAtScan { site, traffic: view.traffic(id, now), workers: node.workers, speed: node.speed }
         });
         self.pace.see(paced, since_last);
         let most = self.nodes.iter().map(Node::capacity).fold(f32::MIN_POSITIVE, f32::max);
@@ -236,7 +236,7 @@ impl Adapter for HaproxyAdapter {
         // By choice, its Lua reads the verdicts in memory.
         let gate = gate.filter(|_| self.choice.is_none());
         let verdicts = gate.map(|gate| view.sites().map(|site| gate.verdict(site)).collect());
-        let told = Told { nodes: wanted, verdicts };
+        let told = DesiredState { nodes: wanted, verdicts };
         let is_news = told.is_news(&self.told);
         match self.shared.told.try_lock() {
             Ok(mut shared) => shared.clone_from(&told),
@@ -300,10 +300,10 @@ impl Node {
     }
 }
 
-impl Told {
+impl DesiredState {
     /// Whether HAProxy must know at once what is different from before: who serves which site, and whether a site rejects clients.
-    fn is_news(&self, before: &Told) -> bool {
-        let rejects = |told: &Told| -> Vec<bool> {
+    fn is_news(&self, before: &DesiredState) -> bool {
+        let rejects = |told: &DesiredState| -> Vec<bool> {
             told.verdicts.iter().flatten().map(|verdict| verdict.arc().is_some()).collect()
         };
         let mut nodes = self.nodes.iter().zip(&before.nodes);
@@ -317,7 +317,7 @@ impl Told {
 }
 
 impl Shared {
-    fn told(&self) -> Told {
+    fn told(&self) -> DesiredState {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

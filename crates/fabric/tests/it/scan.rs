@@ -7,8 +7,8 @@ use std::time::Duration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
-    Access, Directory as _, Host, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, RegionSpec,
-    RunDirectory, Scanner, Target, Took,
+    Access, Directory as _, Host, Initiator, LinkRef, OpError, Patience, Problem, ReadOutcome, Reader,
+    Region, RegionSpec, RunDirectory, Scanner, Target,
 };
 use sidelong_layout::{Instance, RegionKind, Time};
 
@@ -66,13 +66,13 @@ impl Reader for Word {
         (WORD, 8)
     }
 
-    fn take(&mut self, _item: usize, words: Result<&[u64], OpError>, _now: Time) -> Took {
+    fn take(&mut self, _item: usize, words: Result<&[u64], OpError>, _now: Time) -> ReadOutcome {
         self.read = Some(words.map(|words| words[0]));
         if self.torn > 0 {
             self.torn -= 1;
-            return Took::Torn;
+            return ReadOutcome::Torn;
         }
-        Took::Busy
+        ReadOutcome::Busy
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Posted {
 }
 
 /// The result of an operation or a scan.
-pub(super) enum Heard {
+pub(super) enum Completion {
     Reply(Reply),
     /// The words in order, or `None` if the scan failed.
     Look(Option<Vec<u64>>),
@@ -101,14 +101,14 @@ impl Words {
     }
 
     /// What the network reports at `at`.
-    pub(super) fn next_by(&mut self, at: Time) -> Option<(Time, Posted, Heard)> {
+    pub(super) fn next_by(&mut self, at: Time) -> Option<(Time, Posted, Completion)> {
         let Some(Event::Done { at, ticket, outcome }) = self.network.next_by(duration(at)) else {
             return None;
         };
         let posted = self.posted.remove(&ticket)?;
         let heard = match posted.op {
-            None => Heard::Look(outcome.ok()),
-            Some(_) => Heard::Reply(outcome.map_or(Reply::Lost, |words| Reply::Value(words[0]))),
+            None => Completion::Look(outcome.ok()),
+            Some(_) => Completion::Reply(outcome.map_or(Reply::Lost, |words| Reply::Value(words[0]))),
         };
         Some((time(at), posted, heard))
     }

@@ -30,6 +30,6 @@ mod serve;
 mod workers;
 
 pub use config::{NODE_HEADER, OriginConfig, OriginError, ServiceTime};
-pub use documents::{Current, Documents, Told};
+pub use documents::{Current, DocumentChange, Documents};
 pub use gauges::OriginGauges;
 pub use serve::{Drained, serve};

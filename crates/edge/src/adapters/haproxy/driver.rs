@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::protocol;
 use super::servers::{Batch, Note, Servers};
 use super::verdicts::Verdicts;
-use super::{Names, Shared, Told};
+use super::{DesiredState, Names, Shared};
 use crate::adapters::process::{is_alive, is_alone, started};
 use crate::clock;
 
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    fn exchange(&mut self, told: &Told) -> Result<(), String> {
+    fn exchange(&mut self, told: &DesiredState) -> Result<(), String> {
         let verdicts = told.verdicts.as_deref();
         let batch = self.servers.batch(&told.nodes, self.verdicts.commands(verdicts, sidelong_os::wall_ns()));
         let replies = send(&self.socket, &batch)?;
