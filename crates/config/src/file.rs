@@ -22,7 +22,7 @@ use crate::sections::{
 use crate::time;
 use crate::words::{ControlledBy, Fabric, Forwarded, Proxy, Service};
 
-/// A cluster file. `demo.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
+/// A cluster file. `example.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
 /// usable as it is.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

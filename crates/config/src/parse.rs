@@ -16,6 +16,8 @@ use crate::lines::{At, key_at, line_at};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const DEMO: &str = include_str!("demo.toml");
+/// The text of the file that `sidelong config example` prints.
+const EXAMPLE: &str = include_str!("example.toml");
 
 impl ClusterFile {
     /// Reads and checks a file. Relative paths in it start from its own directory.
@@ -79,9 +81,14 @@ impl ClusterFile {
         Self::parse(DEMO, "demo.toml").expect("the embedded cluster file is usable")
     }
 
-    /// The text of [`ClusterFile::demo`] with its comments, to start a file of one's own from.
+    /// The text of [`ClusterFile::demo`] with its comments, and with what only `up` and the lab use of a file.
     pub fn demo_text() -> &'static str {
         DEMO
+    }
+
+    /// A commented file with every other key, to start one of one's own from.
+    pub fn example_text() -> &'static str {
+        EXAMPLE
     }
 
     /// As text that [`ClusterFile::parse`] reads the same.

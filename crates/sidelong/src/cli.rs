@@ -35,7 +35,7 @@ Examples:
   sidelong up --for 30s --json             run it for 30 s, then print a JSON summary
   sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
                                            write a cluster file for two servers of yours
-  sidelong config demo > cluster.toml      write a commented cluster file to start from
+  sidelong config example > cluster.toml   write a commented cluster file to start from
   sidelong up --config cluster.toml        run that cluster
   sidelong top                             watch the nodes of the cluster that runs here
   sidelong status                          requests admitted and rejected for each site, and why

@@ -1,4 +1,4 @@
-//! `sidelong config`: prints a demo cluster file, or checks one.
+//! `sidelong config`: prints a cluster file, or checks one.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,9 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the cluster file that `up` uses by default, with every key explained.
+    /// Print a cluster file with every key explained, to start one of your own from.
+    Example,
+    /// Print the cluster file that `up` uses by default, with the load that it plays.
     Demo,
     /// Check a cluster file and the certificates that it names, and print its sites and nodes.
     Check {
@@ -29,6 +31,7 @@ enum ConfigCommand {
 
 pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     match &args.command {
+        ConfigCommand::Example => say(ClusterFile::example_text())?,
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
             let cluster = cluster::load(file)?.cluster()?;

@@ -153,7 +153,7 @@ fn resolved(server: &str) -> Result<ServerAddress, Failure> {
 
 fn text(args: &InitArgs, found: &[Found]) -> String {
     let mut text = format!(
-        "# Written by `sidelong init`. Run it: sidelong up --config {}\n# `sidelong config demo` prints a file with all keys.\n\n\
+        "# Written by `sidelong init`. Run it: sidelong up --config {}\n# `sidelong config example` prints a file with all keys.\n\n\
          [cluster]\nname = {:?}\n\n\
          # A site for each host name. It starts with `nodes` servers, and never has fewer than `floor`.\n",
         args.config.display(),

@@ -14,7 +14,7 @@ fn a_cache_has_its_defaults_and_is_written_as_it_is_read() {
     let peers = "[[cache.peer]]\nname = \"c1\"\nlisten = \"127.0.0.1:11211\"\n\
                  [[cache.peer]]\nname = \"c2\"\nlisten = \"127.0.0.1:11212\"\nmemory_mb = 8\n\
                  admin = \"127.0.0.1:9150\"\nclients_max = 2\n";
-    let text = ClusterFile::demo_text().replace("eviction = \"sieve\"", "eviction = \"s3-fifo\"") + peers;
+    let text = ClusterFile::example_text().replace("eviction = \"sieve\"", "eviction = \"s3-fifo\"") + peers;
     let read = ClusterFile::parse(&text, "cache.toml").unwrap();
     let cache = read.cluster().unwrap().cache;
     assert_eq!((cache.eviction, cache.item_bytes_max), (Eviction::S3Fifo, 1 << 20));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sidelong_config::{
     ClusterFile, Configuration, ControlledBy, Drain, Error, Fabric, NodeEntry, Ready, Secret, SecretText,
-    Service, Target, Tls, WorkloadKind, default_run_dir,
+    Service, Target, Tls, Workload, WorkloadKind, default_run_dir,
 };
 use sidelong_policy::admission::Request;
 
@@ -30,58 +30,39 @@ fn the_demo_is_the_cluster_of_the_readme() {
 }
 
 #[test]
-fn the_demo_names_the_defaults() {
-    let mut demo = ClusterFile::demo();
+fn the_example_and_the_demo_name_the_defaults() {
     let bare = ClusterFile::parse(
         "[[site]]\nname=\"a\"\nhosts=[\"a\"]\n[[node]]\nname=\"n\"\nlisten=\"127.0.0.1:1\"\n[[edge]]\nname=\"e\"\n\
          listen=\"127.0.0.1:2\"\n[workload]\n",
         "bare",
     )
     .unwrap();
-    demo.workload.as_mut().unwrap().burst = bare.workload.as_ref().unwrap().burst;
-    let demo_node = (demo.nodes[0].workers(), demo.nodes[0].service_time(), demo.nodes[0].queue_depth_max());
-    let bare_node = (bare.nodes[0].workers(), bare.nodes[0].service_time(), bare.nodes[0].queue_depth_max());
-    assert_eq!(demo_node, bare_node);
-    assert_eq!(
-        (
-            demo.cluster,
-            demo.verbs,
-            demo.load,
-            demo.balance,
-            demo.admission,
-            demo.reconfig,
-            demo.limits,
-            demo.ganglia,
-            demo.cache,
-            demo.workload
-        ),
-        (
-            bare.cluster,
-            bare.verbs,
-            bare.load,
-            bare.balance,
-            bare.admission,
-            bare.reconfig,
-            bare.limits,
-            bare.ganglia,
-            bare.cache,
-            bare.workload
-        )
-    );
+    let mut example = ClusterFile::parse(ClusterFile::example_text(), "example.toml").unwrap();
+    let workload = Workload { burst: 2048, ..bare.workload.clone().unwrap() };
+    (example.sites, example.nodes) = (bare.sites.clone(), bare.nodes.clone());
+    (example.edges, example.workload) = (bare.edges.clone(), bare.workload.clone());
+    example.cluster.name = bare.cluster.name.clone();
+    assert_eq!(example, bare);
+    let demo = ClusterFile::demo();
+    assert_eq!(demo.workload, Some(workload));
+    let node = |node: &NodeEntry| (node.workers(), node.service_time(), node.queue_depth_max());
+    assert_eq!(node(&demo.nodes[0]), node(&bare.nodes[0]));
 }
 
 #[test]
-fn the_keys_that_the_demo_comments_out_are_known() {
-    let uncommented: String = ClusterFile::demo_text()
-        .lines()
-        .map(|line| {
-            let is_toml = |rest: &&str| rest.starts_with("[[") || rest.split(' ').nth(1) == Some("=");
-            let bare = line.strip_prefix("# ").filter(is_toml);
-            format!("{}\n", bare.unwrap_or(line))
-        })
-        .collect();
-    let error = ClusterFile::parse(&uncommented, "demo.toml").unwrap_err();
-    assert!(matches!(error, Error::Check { .. }), "only values may clash: {error}");
+fn the_keys_that_are_commented_out_are_known() {
+    for text in [ClusterFile::demo_text(), ClusterFile::example_text()] {
+        let uncommented: String = text
+            .lines()
+            .map(|line| {
+                let is_toml = |rest: &&str| rest.starts_with("[[") || rest.split(' ').nth(1) == Some("=");
+                let bare = line.strip_prefix("# ").filter(is_toml);
+                format!("{}\n", bare.unwrap_or(line))
+            })
+            .collect();
+        let error = ClusterFile::parse(&uncommented, "uncommented").unwrap_err();
+        assert!(matches!(error, Error::Check { .. }), "only values may clash: {error}");
+    }
 }
 
 #[test]
@@ -312,20 +293,21 @@ fn relative_paths_are_those_of_the_file() {
     assert_eq!(read.workload.unwrap().trace.as_deref(), Some(Path::new("/traces/a.clf")));
 }
 
-/// The demo with one line of it replaced: close enough to a usable file to get past the TOML reader.
-fn mutated_demo() -> impl Strategy<Value = String> {
-    let lines = ClusterFile::demo_text().lines().count();
+/// The demo or the example with one line replaced: close enough to a usable file to get past the TOML reader.
+fn mutated_file() -> impl Strategy<Value = String> {
+    let text = prop::sample::select(vec![ClusterFile::demo_text(), ClusterFile::example_text()]);
     let value = prop_oneof![
         "[ -~]{0,40}",
         any::<i64>().prop_map(|n| n.to_string()),
         any::<f64>().prop_map(|n| n.to_string())
     ];
-    (0..lines, value).prop_map(|(at, value)| {
+    (text, any::<prop::sample::Index>(), value).prop_map(|(text, at, value)| {
+        let at = at.index(text.lines().count());
         let mutate = |(i, line): (usize, &str)| match line.split_once(" = ") {
             Some((key, _)) if i == at => format!("{} = {value}\n", key.trim_start_matches("# ")),
             _ => format!("{line}\n"),
         };
-        ClusterFile::demo_text().lines().enumerate().map(mutate).collect()
+        text.lines().enumerate().map(mutate).collect()
     })
 }
 
@@ -336,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_panics_and_errors_are_one_line(text in mutated_demo()) {
+    fn no_value_panics_and_errors_are_one_line(text in mutated_file()) {
         match ClusterFile::parse(&text, "x") {
             Ok(file) => {
                 prop_assert_eq!(&ClusterFile::parse(&file.to_toml().unwrap(), "again").unwrap(), &file);

@@ -43,8 +43,9 @@ const SHOWN: &[(&str, How)] = &[
     ("python3 demo/auction make-data", By(&["crates/testing/src/auction.rs"])),
     ("sidelong cache", By(&["crates/sidelong/tests/it/cache.rs"])),
     ("sidelong cache --help", RUN),
-    ("sidelong config check", Run { after: "sidelong config demo > cluster.toml" }),
+    ("sidelong config check", Run { after: "sidelong config example > cluster.toml" }),
     ("sidelong config demo", RUN),
+    ("sidelong config example", RUN),
     ("sidelong drain", By(&["crates/sidelong/tests/it/by_hand.rs"])),
     ("sidelong edge", By(&["crates/sidelong/tests/it/parts.rs"])),
     (
