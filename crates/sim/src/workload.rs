@@ -52,7 +52,7 @@ impl Requests {
             let (origin, broken) = (path.display().to_string(), broken.clone());
             return Err(sidelong_trace::Error::TooManyBroken { origin, broken }.into());
         }
-        if broken.broken > 0 {
+        if broken.is_worth_telling() {
             tracing::warn!("{}: {broken}", path.display());
         }
         if late > 0 {

@@ -30,6 +30,10 @@ pub struct Broken {
     pub broken: u64,
     /// The first [`BROKEN_FIRST_MAX`] of them.
     pub first: Vec<BrokenAt>,
+    /// NULs that were skipped before or between lines. A log that is truncated while its server writes on begins with them.
+    pub nuls: u64,
+    /// Bytes behind the last gzip member, but for zeros, that were not read.
+    pub trailing_bytes: u64,
 }
 
 /// One broken record.
@@ -81,6 +85,9 @@ pub enum Flaw {
     /// A line without a size in bytes, or `-`, after the status.
     #[error("no size in bytes")]
     Size,
+    /// A time that is no second of a u32: of another unit.
+    #[error("a time after the year 2106: name its unit, as in --columns time=1,object=2,unit=ms (or us, ns)")]
+    TimeUnit,
     /// A line whose field of this meaning is missing or malformed.
     #[error("no valid {0}")]
     Field(&'static str),
@@ -128,7 +135,7 @@ impl Flaw {
 
 impl Broken {
     pub(crate) fn new(format: Format) -> Self {
-        Broken { format, total: 0, broken: 0, first: Vec::new() }
+        Broken { format, total: 0, broken: 0, first: Vec::new(), nuls: 0, trailing_bytes: 0 }
     }
 
     pub(crate) fn note_sound(&mut self) {
@@ -152,6 +159,11 @@ impl Broken {
         self.broken > self.total / TOLERATED_ONE_IN
     }
 
+    /// Whether anything was left out, so that whoever reads the trace should know.
+    pub fn is_worth_telling(&self) -> bool {
+        self.broken > 0 || self.nuls > 0 || self.trailing_bytes > 0
+    }
+
     /// Whether to stop before the end.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.total >= HOPELESS_RECORDS && self.broken == self.total
@@ -169,6 +181,12 @@ impl fmt::Display for Broken {
         let told: u64 = self.first.iter().map(|at| at.reason.records()).fold(0, u64::saturating_add);
         if self.broken > told {
             f.write_str("; and so on")?;
+        }
+        if self.nuls > 0 {
+            write!(f, "; {} NULs between lines are skipped", self.nuls)?;
+        }
+        if self.trailing_bytes > 0 {
+            write!(f, "; {} bytes of junk behind the last gzip member are ignored", self.trailing_bytes)?;
         }
         Ok(())
     }

@@ -5,6 +5,9 @@
 //! host ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326
 //! ```
 //!
+//! The seconds may have a fraction. What syslog, or the name of a virtual host (Apache's vhost_combined), puts before the host is
+//! skipped. Users may have spaces and brackets in their names.
+//!
 //! Source: Apache HTTP Server documentation, "Log Files"; its mod_log_config escapes a quote inside a quoted field as
 //! `\"`, older servers did not, and both are read. What follows the size is ignored.
 //!
@@ -12,15 +15,24 @@
 //! server answered it. Its method is [`Method::Other`] and the whole text is its URL.
 
 use std::io::BufRead;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::broken::Flaw;
 use crate::error::Fault;
+use crate::format::Stamps;
 use crate::names::Names;
 use crate::request::{Method, Request};
-use crate::text::{LineReader, parse_number, split_once, whole_lines};
+use crate::text::{LineReader, parse_number, split_once, trimmed, whole_lines};
 
 /// Bytes of a time: `10/Oct/2000:13:55:36 -0700`.
 const TIME_BYTES: usize = 26;
+/// Bytes of a time up to its fraction.
+const SECOND_BYTES: usize = 20;
+/// Most digits of a fraction of a second.
+const FRACTION_DIGITS: usize = 9;
+/// Most fields that are looked at before the time.
+const FIELDS_MAX: usize = 64;
 
 /// One line of a log, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +41,8 @@ pub struct Line<'a> {
     pub host: &'a [u8],
     /// Seconds since the Unix epoch, UTC.
     pub time_s: u32,
+    /// The fraction of the second, in ns.
+    pub time_ns: u32,
     /// Method of the request.
     pub method: Method,
     /// What was asked for, as logged, query text included.
@@ -45,19 +59,65 @@ impl<'a> Line<'a> {
     /// # Errors
     /// The first field, from the left, that is missing or malformed.
     pub fn parse(line: &'a [u8]) -> Result<Line<'a>, Flaw> {
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-
-        let (host, rest) = split_once(line, b" ").filter(|(host, _)| !host.is_empty()).ok_or(Flaw::Host)?;
-        // The user may contain spaces, so ident and user are not separated: the first bracket begins the time.
-        let (_, rest) = split_once(rest, b"[").ok_or(Flaw::Time)?;
-        let (time, rest) = rest.split_first_chunk::<TIME_BYTES>().ok_or(Flaw::Time)?;
-        let time_s = parse_time(time).ok_or(Flaw::Time)?;
-        let rest = rest.strip_prefix(b"] \"").ok_or(Flaw::Request)?;
+        let line = trimmed(line);
+        split_once(line, b" ").filter(|(host, _)| !host.is_empty()).ok_or(Flaw::Host)?;
+        let (before, time, rest) = split_time(line).ok_or(Flaw::Time)?;
+        let host = client(before).ok_or(Flaw::Host)?;
+        let rest = rest.strip_prefix(b" \"").ok_or(Flaw::Request)?;
         let (request, Outcome { status, size }) = split_request(rest)?;
         let (method, url) = split_method(request);
-        Ok(Line { host, time_s, method, url, status, size })
+        let (time_s, time_ns) = (time.as_secs() as u32, time.subsec_nanos());
+        Ok(Line { host, time_s, time_ns, method, url, status, size })
     }
+}
+
+/// What stands before the time, the time, and what stands behind its brackets. The first brackets that contain a time are its own.
+fn split_time(line: &[u8]) -> Option<(&[u8], Duration, &[u8])> {
+    let opens = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').map(|(at, _)| at);
+    opens.map(|at| line.split_at(at)).find_map(|(before, rest)| {
+        let bytes_max = TIME_BYTES + 1 + FRACTION_DIGITS;
+        let close = rest.iter().take(bytes_max + 2).position(|byte| *byte == b']')?;
+        Some((before, parse_time(&rest[1..close])?, &rest[close + 1..]))
+    })
+}
+
+/// The client's field, among what stands before the time: the first, followed by ident and user. Where there are more fields than
+/// these three, the user has spaces in his name, or something stands before the client.
+fn client(before: &[u8]) -> Option<&[u8]> {
+    let fields = || before.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    if fields().nth(3).is_none() {
+        return fields().next();
+    }
+    let all: Vec<&[u8]> = fields().take(FIELDS_MAX).collect();
+    let clients = &all[..all.len() - 2];
+    if is_address(clients[0]) {
+        return Some(clients[0]);
+    }
+    let clients = clients.get(syslog_fields(clients)..).filter(|clients| !clients.is_empty())?;
+    let address = clients.iter().rfind(|field| is_address(field));
+    // Apache's vhost_combined: the name and port of the virtual host.
+    let has_port = split_once(clients[0], b":").is_some_and(|(_, port)| parse_number(port).is_some());
+    address.or_else(|| clients.get(usize::from(has_port))).copied()
+}
+
+fn is_address(field: &[u8]) -> bool {
+    str::from_utf8(field).is_ok_and(|field| field.parse::<IpAddr>().is_ok())
+}
+
+/// How many of these fields are a header of syslog.
+fn syslog_fields(fields: &[&[u8]]) -> usize {
+    if fields[0].starts_with(b"<") && fields[0].ends_with(b">1") {
+        // RFC 5424, 6: six fields, then structured data, which may be in brackets.
+        let data = fields.iter().skip(6);
+        return match data.clone().next() {
+            Some(first) if first.starts_with(b"[") => {
+                7 + data.take_while(|field| !field.ends_with(b"]")).count()
+            }
+            _ => 7,
+        };
+    }
+    // RFC 3164, 4.1.3: the last one, the name of the program, ends with a colon.
+    fields.iter().rposition(|field| field.ends_with(b":") && !is_address(field)).map_or(0, |tag| tag + 1)
 }
 
 /// What follows the request: the response.
@@ -113,8 +173,24 @@ fn split_method(request: &[u8]) -> (Method, &[u8]) {
     }
 }
 
+/// Parses `10/Oct/2000:13:55:36 -0700`, with or without a fraction of a second, to the time since the Unix epoch.
+fn parse_time(text: &[u8]) -> Option<Duration> {
+    let fraction = text.get(SECOND_BYTES..text.len().checked_sub(TIME_BYTES - SECOND_BYTES)?)?;
+    let ns = match fraction.split_first() {
+        None => 0,
+        Some((b'.', digits)) if digits.len() <= FRACTION_DIGITS => {
+            parse_number(digits)? as u32 * 10u32.pow((FRACTION_DIGITS - digits.len()) as u32)
+        }
+        Some(_) => return None,
+    };
+    let mut whole = [0; TIME_BYTES];
+    whole[..SECOND_BYTES].copy_from_slice(&text[..SECOND_BYTES]);
+    whole[SECOND_BYTES..].copy_from_slice(&text[SECOND_BYTES + fraction.len()..]);
+    Some(Duration::new(parse_second(&whole)?.into(), ns))
+}
+
 /// Parses `10/Oct/2000:13:55:36 -0700` to seconds since the Unix epoch.
-fn parse_time(text: &[u8; TIME_BYTES]) -> Option<u32> {
+fn parse_second(text: &[u8; TIME_BYTES]) -> Option<u32> {
     const PUNCTUATION: [(usize, u8); 6] =
         [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
     const MONTHS: [&[u8; 3]; 12] =
@@ -166,8 +242,20 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new() -> Self {
-        Lines { lines: LineReader::default(), hosts: Names::new(), urls: Names::new() }
+    /// For a source that begins with `head`.
+    pub(crate) fn new(head: &[u8]) -> Self {
+        Lines { lines: LineReader::new(head), hosts: Names::new(), urls: Names::new() }
+    }
+
+    /// The reader of its lines.
+    pub(crate) fn lines(&self) -> &LineReader {
+        &self.lines
+    }
+
+    /// The resolution of times in the lines of `head`.
+    pub(crate) fn stamps(&self, head: &[u8]) -> Stamps {
+        let has_fraction = |line| Line::parse(line).is_ok_and(|line| line.time_ns > 0);
+        if whole_lines(head).any(has_fraction) { Stamps::Finer } else { Stamps::Seconds }
     }
 
     /// The next line's request; `None` at the end of the source.
@@ -181,7 +269,7 @@ impl Lines {
             Err(flaw) => Err(flaw),
             Ok(line) => Ok(Request {
                 time_s: line.time_s,
-                time_ns: 0,
+                time_ns: line.time_ns,
                 client: self.hosts.short_id(line.host),
                 object: self.urls.id(line.url),
                 size: line.size,

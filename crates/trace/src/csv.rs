@@ -278,7 +278,7 @@ impl Rows {
     pub(crate) fn new(head: &[u8], columns: Option<&Columns>) -> Result<Rows, String> {
         let first = whole_lines(head).next().unwrap_or_default();
         let layout = Layout::of(first, columns)?;
-        Ok(Rows { lines: LineReader::default(), layout, is_begun: false, clients: Clients::Unseen })
+        Ok(Rows { lines: LineReader::new(head), layout, is_begun: false, clients: Clients::Unseen })
     }
 
     /// The resolution of times in the lines of `head`.
@@ -292,6 +292,11 @@ impl Rows {
         };
         let is_fine = unit_ns < NS_PER_S || whole_lines(head).any(has_fraction);
         if is_fine { Stamps::Finer } else { Stamps::Seconds }
+    }
+
+    /// The reader of its lines.
+    pub(crate) fn lines(&self) -> &LineReader {
+        &self.lines
     }
 
     /// Lines before the first request.
@@ -337,7 +342,8 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
     let broken = |meaning: Meaning| Ok(Err(Flaw::Field(meaning.as_str())));
 
     let Some(ns) = time.and_then(|time| parse_time(time, layout.unit_ns)) else {
-        return broken(Meaning::Time);
+        let is_number = time.and_then(parse_number).is_some();
+        return if is_number { Ok(Err(Flaw::TimeUnit)) } else { broken(Meaning::Time) };
     };
     let is_known = |field: &Field<'_>| known(Some(field.text));
     let Some(object) = object.filter(is_known).map(Field::said) else { return broken(Meaning::Object) };

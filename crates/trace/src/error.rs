@@ -54,6 +54,19 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// A size does not fit into the format that is written.
+    #[error(
+        "cannot write {} as oracleGeneral: request {number} has {bytes} bytes, and a size is at most 4294967295 there; write slt or csv",
+        path.display()
+    )]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// The size.
+        bytes: u64,
+        /// The number of the request, from 1.
+        number: u64,
+    },
     /// It contains no request.
     #[error("{origin} holds no request")]
     Empty {

@@ -26,15 +26,15 @@ pub(crate) const NEXT_NONE: i64 = -1;
 /// Where the number of the next request lies in a record.
 pub(crate) const NEXT_AT: usize = 16;
 
-/// Encodes a request in 24 bytes: seconds are truncated, a size is 0 if unknown and at most `u32::MAX`.
-pub(crate) fn encode(request: &Request, next: i64) -> [u8; RECORD_BYTES] {
-    let size = u32::try_from(request.size.unwrap_or(0)).unwrap_or(u32::MAX);
+/// Encodes a request in 24 bytes: seconds are truncated, a size is 0 if unknown. `None` if its size is above `u32::MAX`.
+pub(crate) fn encode(request: &Request, next: i64) -> Option<[u8; RECORD_BYTES]> {
+    let size = u32::try_from(request.size.unwrap_or(0)).ok()?;
     let mut bytes = [0; RECORD_BYTES];
     bytes[0..4].copy_from_slice(&request.time_s.to_le_bytes());
     bytes[4..12].copy_from_slice(&request.object.to_le_bytes());
     bytes[12..16].copy_from_slice(&size.to_le_bytes());
     bytes[NEXT_AT..].copy_from_slice(&next.to_le_bytes());
-    bytes
+    Some(bytes)
 }
 
 fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Request, Flaw> {

@@ -13,11 +13,14 @@ use crate::format::{Format, Stamps};
 use crate::keys::Keys;
 use crate::recognise::{HEAD_BYTES, RECOGNISED_BYTES, recognise};
 use crate::request::Request;
-use crate::source::{self, Position};
+use crate::source::{self, Counts};
 use crate::spread::Spread;
-use crate::text::{BYTE_ORDER_MARK, LineReader, without_mark};
+use crate::text::{BYTE_ORDER_MARK, LineReader, skip_nuls, without_mark};
 use crate::ucb::Records;
 use crate::{oracle, twitter, wc98};
+
+/// A text that begins with so many NULs is one whose first bytes were lost, and no binary format.
+const NULS_MIN: usize = 64;
 
 /// What is known of a source beforehand.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,9 +44,11 @@ impl From<Option<Format>> for Known {
 pub struct Reader {
     origin: String,
     source: Box<dyn BufRead + Send>,
-    position: Position,
+    counts: Counts,
     decoder: Decoder,
     stamps: Stamps,
+    /// NULs before its first line.
+    nuls: u64,
     broken: Broken,
     is_done: bool,
 }
@@ -96,12 +101,16 @@ impl Reader {
     ) -> Result<Reader> {
         let origin = origin.into();
         let read_error = |source| Fault::Read(source).of(&origin);
-        let (source, position) = source::decompress(source).map_err(read_error)?;
+        let (source, counts) = source::decompress(source).map_err(read_error)?;
         let Known { format, columns } = known;
+        let may_be_text = format.is_none_or(Format::is_text);
+        let head_bytes = if may_be_text { NULS_MIN } else { 0 };
+        let (head, mut source) = source::peek(source, head_bytes).map_err(read_error)?;
+        let is_padded = head == [0; NULS_MIN];
+        let nuls = if is_padded { skip_nuls(&mut source).map_err(read_error)? } else { 0 };
         let head_bytes = match format {
             None => RECOGNISED_BYTES,
-            Some(Format::Csv | Format::Compact) => HEAD_BYTES,
-            Some(format) if format.is_text() => BYTE_ORDER_MARK.len(),
+            Some(format) if format.is_text() || *format == Format::Compact => HEAD_BYTES,
             Some(_) => 0,
         };
         let (head, mut source) = source::peek(source, head_bytes).map_err(read_error)?;
@@ -130,13 +139,17 @@ impl Reader {
         let mut stamps = Stamps::Seconds;
         let decoder = match format {
             Format::WorldCup98 => Decoder::WorldCup98,
-            Format::CommonLog => Decoder::CommonLog(Box::new(Lines::new())),
+            Format::CommonLog => {
+                let lines = Lines::new(head);
+                stamps = lines.stamps(head);
+                Decoder::CommonLog(Box::new(lines))
+            }
             Format::HomeIp => {
                 stamps = Stamps::Finer;
                 Decoder::HomeIp(Records::default())
             }
             Format::OracleGeneral => Decoder::OracleGeneral,
-            Format::Twitter => Decoder::Twitter(LineReader::default()),
+            Format::Twitter => Decoder::Twitter(LineReader::new(head)),
             Format::Csv => {
                 let rows = Rows::new(head, columns.as_ref()).map_err(beginning)?;
                 stamps = rows.stamps(head);
@@ -152,8 +165,8 @@ impl Reader {
                 Decoder::Keys(Keys::of_bytes(if format == Format::Key32 { 4 } else { 8 }))
             }
         };
-        let broken = Broken::new(format);
-        Ok(Reader { origin, source: Box::new(source), position, decoder, stamps, broken, is_done: false })
+        let broken = Broken { nuls, ..Broken::new(format) };
+        Ok(Reader { origin, source: Box::new(source), counts, decoder, stamps, nuls, broken, is_done: false })
     }
 
     /// The source's name, as errors give it.
@@ -181,7 +194,7 @@ impl Reader {
 
     /// Bytes read from the source so far, before decompression.
     pub fn bytes_read(&self) -> u64 {
-        self.position.get()
+        self.counts.read.get()
     }
 
     /// The broken records so far; final when the iterator has ended.
@@ -213,22 +226,39 @@ impl Reader {
         }
     }
 
-    /// Lines of the source before its first record.
-    fn lines_before(&self) -> u64 {
+    /// The reader of the source's lines, and how many of them are its header.
+    fn lines(&self) -> Option<(&LineReader, u64)> {
         match &self.decoder {
-            Decoder::Csv(rows) => rows.header_lines(),
-            _ => 0,
+            Decoder::CommonLog(lines) => Some((lines.lines(), 0)),
+            Decoder::Twitter(lines) => Some((lines, 0)),
+            Decoder::Csv(rows) => Some((rows.lines(), rows.header_lines())),
+            _ => None,
         }
+    }
+
+    /// Lines of the source that are no records, so far.
+    fn lines_beside(&self) -> u64 {
+        self.lines().map_or(0, |(lines, header)| lines.blank + header)
+    }
+
+    /// Notes what was left out of the source that is no record.
+    fn note_left_out(&mut self) {
+        self.broken.nuls = self.nuls + self.lines().map_or(0, |(lines, _)| lines.nuls);
+        self.broken.trailing_bytes = self.counts.trailing.get();
     }
 
     fn read(&mut self) -> Result<Option<Request>> {
         loop {
-            match self.decode().map_err(|fault| fault.of(&self.origin))? {
+            let decoded = self.decode();
+            if !matches!(decoded, Ok(Some(Ok(_)))) {
+                self.note_left_out();
+            }
+            match decoded.map_err(|fault| fault.of(&self.origin))? {
                 Some(Ok(request)) => {
                     self.broken.note_sound();
                     return Ok(Some(request));
                 }
-                Some(Err(flaw)) => self.broken.note_broken(flaw, self.lines_before()),
+                Some(Err(flaw)) => self.broken.note_broken(flaw, self.lines_beside()),
                 None if !self.broken.is_too_many() => return Ok(None),
                 None => return Err(self.too_many_broken()),
             }

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flate2::bufread::GzDecoder;
 use sidelong_os::open_regular;
 
 use crate::error::{Error, Result};
+use crate::text::skip_nuls;
 
 /// First bytes of a gzip member (RFC 1952, 2.3.1).
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -28,25 +30,38 @@ const XZ_KIB_MAX: u32 = 128 * 1024;
 /// Bytes read at a time from a file or a decoder.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Bytes of a source that were read so far, before decompression, to show progress.
+/// Counts bytes of a source while another owns it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Position(Arc<AtomicU64>);
+pub(crate) struct ByteCount(Arc<AtomicU64>);
 
-impl Position {
+impl ByteCount {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// What is known of a source's bytes as they are read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// Bytes that were read so far, before decompression, to show progress.
+    pub(crate) read: ByteCount,
+    /// Bytes behind the last gzip member, but for zeros, that are not read.
+    pub(crate) trailing: ByteCount,
 }
 
 struct Counted<R> {
     source: R,
-    position: Position,
+    count: ByteCount,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
-        self.position.0.fetch_add(read as u64, Ordering::Relaxed);
+        self.count.add(read);
         Ok(read)
     }
 }
@@ -61,12 +76,12 @@ pub(crate) fn open(path: &Path) -> Result<(String, File)> {
 /// members, frames or streams. Decoders check that streams are complete, and use no more memory than their limits.
 pub(crate) fn decompress(
     source: impl Read + Send + 'static,
-) -> io::Result<(Box<dyn BufRead + Send>, Position)> {
-    let position = Position::default();
-    let counted = Counted { source, position: position.clone() };
+) -> io::Result<(Box<dyn BufRead + Send>, Counts)> {
+    let counts = Counts::default();
+    let counted = Counted { source, count: counts.read.clone() };
     let (head, whole) = peek(BufReader::with_capacity(BUFFER_BYTES, counted), XZ_MAGIC.len())?;
     let buffered: Box<dyn BufRead + Send> = if head.starts_with(&GZIP_MAGIC) {
-        buffer("gzip", flate2::bufread::MultiGzDecoder::new(whole))
+        buffer("gzip", Members::new(whole, counts.trailing.clone()))
     } else if is_zstandard(&head) {
         let mut decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
@@ -76,7 +91,91 @@ pub(crate) fn decompress(
     } else {
         Box::new(whole)
     };
-    Ok((buffered, position))
+    Ok((buffered, counts))
+}
+
+/// The members of a gzip file, one after another. Zeros behind a member are padding, and other bytes that begin no member are junk:
+/// both are ignored, as gzip does, and junk is counted.
+struct Members<R> {
+    member: Option<GzDecoder<Ahead<R>>>,
+    junk: ByteCount,
+}
+
+impl<R: BufRead> Members<R> {
+    fn new(source: R, junk: ByteCount) -> Self {
+        Members { member: Some(GzDecoder::new(Ahead { first: None, rest: source })), junk }
+    }
+
+    /// The next member; `None` if there is none.
+    fn next(&self, mut source: Ahead<R>) -> io::Result<Option<GzDecoder<Ahead<R>>>> {
+        skip_nuls(&mut source)?;
+        let mut first = [0];
+        if source.read(&mut first)? == 1 {
+            let is_member = first[0] == GZIP_MAGIC[0] && source.fill_buf()?.first() == Some(&GZIP_MAGIC[1]);
+            source.first = Some(first[0]);
+            if is_member {
+                return Ok(Some(GzDecoder::new(source)));
+            }
+        }
+        loop {
+            let bytes = source.fill_buf()?.len();
+            if bytes == 0 {
+                return Ok(None);
+            }
+            source.consume(bytes);
+            self.junk.add(bytes);
+        }
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            if let Some(ended) = self.member.take() {
+                self.member = self.next(ended.into_inner())?;
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// A source, with its next byte if that was read ahead.
+struct Ahead<R> {
+    first: Option<u8>,
+    rest: R,
+}
+
+impl<R: BufRead> Read for Ahead<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match (buffer.first_mut(), self.first) {
+            (Some(place), Some(first)) => {
+                (*place, self.first) = (first, None);
+                Ok(1)
+            }
+            _ => self.rest.read(buffer),
+        }
+    }
+}
+
+impl<R: BufRead> BufRead for Ahead<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match &self.first {
+            Some(first) => Ok(std::slice::from_ref(first)),
+            None => self.rest.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        match self.first {
+            Some(_) if bytes == 0 => {}
+            Some(_) => self.first = None,
+            None => self.rest.consume(bytes),
+        }
+    }
 }
 
 fn is_zstandard(head: &[u8]) -> bool {

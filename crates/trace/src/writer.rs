@@ -106,7 +106,7 @@ impl Writer {
     /// Appends a request.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// [`Error::Write`], and [`Error::Size`] for a size that oracleGeneral cannot hold.
     pub fn write(&mut self, request: &Request) -> Result<()> {
         self.requests += 1;
         match &mut self.encoder {
@@ -127,7 +127,12 @@ impl Writer {
                 block.clear();
             }
             Encoder::OracleGeneral => {
-                self.buffer.extend_from_slice(&oracle::encode(request, oracle::NEXT_NONE));
+                let record = oracle::encode(request, oracle::NEXT_NONE).ok_or_else(|| Error::Size {
+                    path: self.path.clone(),
+                    bytes: request.size.unwrap_or_default(),
+                    number: self.requests,
+                })?;
+                self.buffer.extend_from_slice(&record);
             }
             Encoder::Csv { stamps } => {
                 write_row(request, *stamps, &mut self.buffer).map_err(|source| self.failed(source))?;

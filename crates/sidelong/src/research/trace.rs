@@ -281,7 +281,7 @@ fn each(
         bar.show(reader.bytes_read())?;
     }
     drop(bar);
-    if reader.broken().broken > 0 {
+    if reader.broken().is_worth_telling() {
         eprintln!("sidelong: {}: {}", file.display(), reader.broken());
     }
     Ok(())

@@ -9,7 +9,7 @@ fn parse(line: &str) -> Result<Line<'_>, Flaw> {
 }
 
 fn time(text: &str) -> Option<u32> {
-    parse_time(text.as_bytes().try_into().unwrap())
+    parse_time(text.as_bytes()).map(|time| time.as_secs() as u32)
 }
 
 #[test]
@@ -17,6 +17,7 @@ fn the_documentation_s_own_line() {
     let expected = Line {
         host: b"10.0.0.1",
         time_s: 971_211_336,
+        time_ns: 0,
         method: Method::Get,
         url: b"/a.gif?q=1",
         status: 200,
@@ -53,6 +54,49 @@ fn the_first_bad_field_is_named() {
     }
     assert_eq!(parse(&LINE.replace("2326", "000000000000000000002326")).unwrap().size, Some(2326));
     assert_eq!(parse(&LINE.replace("2326", &u64::MAX.to_string())).unwrap().size, Some(u64::MAX));
+}
+
+#[test]
+fn the_client_is_found_behind_what_others_put_before_it() {
+    let host = |line: &str| String::from_utf8_lossy(parse(line).unwrap().host).into_owned();
+    for before in [
+        "",
+        "www.example.com:443 ",
+        "www.example.com ",
+        "Oct 10 13:55:36 web1 nginx: ",
+        "<190>Oct  1 13:55:36 10.0.0.9 nginx[71]: ",
+        "2000-10-10T13:55:36.123+00:00 web1 httpd: www.example.com:80 ",
+        "<190>1 2000-10-10T13:55:36Z web1 nginx 71 - - ",
+        "<190>1 2000-10-10T13:55:36Z 10.0.0.9 nginx 71 ID47 [a@1 b=\"c\" d=\"e\"] ",
+        "web-1  | ",
+        "2000-10-10T13:55:36.1Z stdout F ",
+    ] {
+        for client in ["10.0.0.1", "2001:db8::1"] {
+            assert_eq!(host(&format!("{before}{}", LINE.replace("10.0.0.1", client))), client, "{before}");
+        }
+        // With HostnameLookups. What is no known header cannot be told from the user's name.
+        let is_known = !before.starts_with("www.example.com ")
+            && !before.starts_with("web-1")
+            && !before.contains("stdout");
+        let named = format!("{before}{}", LINE.replace("10.0.0.1", "client.example"));
+        assert!(!is_known || host(&named) == "client.example", "{before}");
+    }
+    for user in ["frank van dam", "[admin]", "a[1] b: 10", "[10/Oct/2000]"] {
+        assert_eq!(host(&LINE.replace("frank", user)), "10.0.0.1", "{user}");
+    }
+}
+
+#[test]
+fn seconds_may_have_a_fraction() {
+    let time = |text: &str| {
+        let line = LINE.replace(":36 ", &format!(":36{text} "));
+        parse(&line).map(|line| (line.time_s, line.time_ns))
+    };
+    assert_eq!(time(".123"), Ok((971_211_336, 123_000_000)));
+    assert_eq!(time(".000000001"), Ok((971_211_336, 1)));
+    for wrong in [".", ".1234567890", ",5", ".x"] {
+        assert_eq!(time(wrong), Err(Flaw::Time), "{wrong}");
+    }
 }
 
 #[test]
@@ -130,7 +174,7 @@ fn a_line_that_is_too_long_is_one_flaw_and_the_next_is_read() {
     let many_more = "y".repeat(5 * LINE_BYTES_MAX);
     let text = format!("{fits}{one_more}{many_more}\n{LINE}\n{many_more}");
 
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(b"");
     let mut source = text.as_bytes();
     let read: Vec<Result<u32, Flaw>> = std::iter::from_fn(|| lines.read(&mut source).unwrap())
         .map(|record| record.map(|request| request.time_s))
@@ -142,7 +186,7 @@ fn a_line_that_is_too_long_is_one_flaw_and_the_next_is_read() {
 #[test]
 fn hosts_and_urls_are_numbered_in_order_of_first_sight() {
     let text = format!("{LINE}\n{}\n{LINE}", LINE.replace("10.0.0.1", "10.0.0.2").replace("q=1", "q=2"));
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(b"");
     let mut source = text.as_bytes();
     let ids: Vec<(u32, u64)> = std::iter::from_fn(|| lines.read(&mut source).unwrap())
         .map(|record| record.map(|request| (request.client, request.object)).unwrap())
@@ -192,6 +236,7 @@ proptest! {
         let expected = Line {
             host: host.as_bytes(),
             time_s: time_s as u32,
+            time_ns: 0,
             method,
             url: url.as_bytes(),
             status,

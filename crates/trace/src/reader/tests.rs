@@ -215,20 +215,86 @@ fn a_last_record_cut_short_is_reported() {
     let mut reader = reader(&SAMPLE[..SAMPLE.len() - 1], None).unwrap();
     assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 9_999);
     let cut = BrokenAt { number: 10_000, reason: Flaw::Truncated { bytes: 19, of: 20 } };
-    let expected = Broken { format: Format::WorldCup98, total: 10_000, broken: 1, first: vec![cut] };
+    let expected = Broken { total: 10_000, broken: 1, first: vec![cut], ..Broken::new(Format::WorldCup98) };
     assert_eq!(reader.broken(), &expected);
 }
 
 #[test]
 fn broken_lines_are_counted_with_their_place_and_reason() {
     let mut lines: Vec<&[u8]> = CLF.split_inclusive(|&byte| byte == b'\n').collect();
-    lines[7] = b"\n";
+    lines[7] = b"-\n";
+    lines[8] = b"\r\n";
     lines[99] = b"10.0.0.1 - - what is this\n";
     let mut reader = reader(&lines.concat(), None).unwrap();
-    assert_eq!(reader.by_ref().map(Result::unwrap).count(), 498);
+    assert_eq!(reader.by_ref().map(Result::unwrap).count(), 497);
     let first =
         vec![BrokenAt { number: 8, reason: Flaw::Host }, BrokenAt { number: 100, reason: Flaw::Time }];
-    assert_eq!(reader.broken(), &Broken { format: Format::CommonLog, total: 500, broken: 2, first });
+    let expected = Broken { total: 499, broken: 2, first, ..Broken::new(Format::CommonLog) };
+    assert_eq!(reader.broken(), &expected, "a blank line is no record, and counts as a line");
+}
+
+/// A log is read the same whatever copying and rotating have done to it, and what they have put into it is told.
+#[test]
+fn a_log_is_read_as_it_is_found() {
+    let plain = requests(CLF);
+    let newlines_to = |end: &[u8]| CLF.split(|&byte| byte == b'\n').collect::<Vec<_>>().join(end);
+    let read = |bytes: &[u8], format| {
+        let mut reader = reader(bytes, format).unwrap();
+        let requests = reader.by_ref().map(Result::unwrap).collect::<Vec<_>>();
+        (requests == plain, reader.broken().clone())
+    };
+    let clean = Broken { total: 500, ..Broken::new(Format::CommonLog) };
+    let nuls = Broken { nuls: 5000, ..clean.clone() };
+    let found: [(Vec<u8>, &Broken); 6] = [
+        (newlines_to(b"\r"), &clean),
+        (newlines_to(b"\r\n\r\n"), &clean),
+        ([vec![b'\n'; 9], CLF.to_vec()].concat(), &clean),
+        ([vec![0; 5000], CLF.to_vec()].concat(), &nuls),
+        ([CLF, &[0; 5000]].concat(), &nuls),
+        ([vec![0; 4000], CLF.to_vec(), vec![0; 1000]].concat(), &nuls),
+    ];
+    for (at, (bytes, expected)) in found.into_iter().enumerate() {
+        for format in [None, Some(Format::CommonLog)] {
+            assert_eq!(read(&bytes, format), (true, expected.clone()), "{at}");
+        }
+    }
+    assert_eq!(nuls.to_string(), "0 of 500 lines are broken; 5000 NULs between lines are skipped");
+    assert!(nuls.is_worth_telling() && !clean.is_worth_telling());
+    assert!(matches!(reader(&[0; 5000], None).map(drop), Err(Error::Empty { .. })));
+}
+
+/// gzip pads with zeros, and ignores junk behind the last member with a warning.
+#[test]
+fn what_stands_behind_the_last_member_of_gzip_is_no_part_of_it() {
+    let whole = gzip(SAMPLE);
+    let members = [gzip(&SAMPLE[..20_000]), gzip(&SAMPLE[20_000..])];
+    let [first, second] = &members;
+    for (bytes, trailing) in [
+        ([&whole[..], &[0; 700]].concat(), 0),
+        ([&first[..], &[0; 3], second, &[0; 512]].concat(), 0),
+        ([&whole[..], b"junk"].concat(), 4),
+        ([&whole[..], &[0; 9], b"\x1fjunk"].concat(), 5),
+        ([&whole[..], b"\x1f"].concat(), 1),
+        (members.concat(), 0),
+    ] {
+        let mut reader = reader(&bytes, None).unwrap();
+        assert_eq!(reader.by_ref().map(Result::unwrap).count(), 10_000);
+        assert_eq!(reader.broken().trailing_bytes, trailing);
+    }
+    // What begins as a member must be one.
+    let cut = [&whole[..], &whole[..100]].concat();
+    assert!(matches!(reader(&cut, None).unwrap().find_map(Result::err), Some(Error::Read { .. })));
+}
+
+#[test]
+fn times_of_another_unit_are_refused_with_the_remedy() {
+    let rows: String = (0..200).map(|i| format!("{},{i}\n", 1_760_104_500_000_u64 + i)).collect();
+    let text = format!("time,object\n{rows}");
+    let refused = reader(text.as_bytes(), None).unwrap().find_map(Result::err).unwrap().to_string();
+    assert!(refused.contains("line 2: a time after the year 2106: name its unit"), "{refused}");
+    let known = Known { format: None, columns: Some("time=time,object=object,unit=ms".parse().unwrap()) };
+    let read = Reader::new("test", Cursor::new(text.into_bytes()), &known).unwrap();
+    assert_eq!(read.map(Result::unwrap).last().unwrap().time_ns, 699_000_000 - 500_000_000);
 }
 
 #[test]
@@ -263,10 +329,9 @@ fn more_than_one_percent_broken_is_refused() {
 
 #[test]
 fn another_format_is_given_up_soon() {
-    // Endless, so that the test would not end either.
-    let endless = io::repeat(b'\n');
-    let mut reader = Reader::new("endless", endless, &Some(Format::CommonLog).into()).unwrap();
+    let mut reader = self::reader(&b"-\n".repeat(10_000), Some(Format::CommonLog)).unwrap();
     assert!(matches!(reader.next(), Some(Err(Error::TooManyBroken { broken, .. })) if broken.total == 1000));
+    // Endless, so that the test would not end either.
     let mut reader = Reader::new("endless", io::repeat(0xff), &Some(Format::WorldCup98).into()).unwrap();
     assert!(matches!(reader.next(), Some(Err(Error::TooManyBroken { .. }))));
 }

@@ -60,6 +60,22 @@ fn what_is_written_is_read_again_and_told_by_its_content() {
 }
 
 #[test]
+fn a_size_that_does_not_fit_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let largest = Request { size: Some(u32::MAX.into()), ..sample().requests()[0] };
+    let (path, _) = written(directory.path(), Format::OracleGeneral, Stamps::Seconds, [largest]);
+    assert_eq!(read(&path).1[0].size, largest.size);
+    let mut writer = Writer::create(&path, Format::OracleGeneral, Stamps::Seconds).unwrap();
+    let refused = writer.write(&Request { size: Some(1 << 32), ..largest }).unwrap_err().to_string();
+    assert!(
+        refused.ends_with(
+            "request 1 has 4294967296 bytes, and a size is at most 4294967295 there; write slt or csv"
+        ),
+        "{refused}"
+    );
+}
+
+#[test]
 fn times_that_turn_out_to_be_finer_are_written_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let whole = sample().requests().to_vec();
