@@ -167,13 +167,11 @@ described! {
 
 impl CacheLife {
     /// The `flush` word.
-    #[inline]
     pub const fn flush_word(epoch: u16, flush_at: u32) -> u64 {
         FLUSH.pack([flush_at as u64, epoch as u64])
     }
 
     /// The epoch, and the second of the next flush.
-    #[inline]
     pub const fn epoch(&self) -> (u16, u32) {
         let [flush_at, epoch] = FLUSH.unpack(self.flush);
         (epoch as u16, flush_at as u32)

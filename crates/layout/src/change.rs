@@ -64,7 +64,6 @@ pub enum FaultCause {
 
 impl Change {
     /// The word's value.
-    #[inline]
     pub const fn encode(self) -> u64 {
         let (of, [code, cause, step]) = match self.result {
             ChangeResult::Changed => (kind::CHANGED, [0; 3]),
@@ -75,7 +74,6 @@ impl Change {
     }
 
     /// From the word's value; `None` for what is no end of a change.
-    #[inline]
     pub const fn decode(word: u64) -> Option<Self> {
         let [code, cause, step, generation, of] = ACK.unpack(word);
         let result = match (of, Fault::decode([code, cause, step])) {

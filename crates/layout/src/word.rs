@@ -34,13 +34,11 @@ pub struct Lock {
 
 impl Lock {
     /// The word's value.
-    #[inline]
     pub const fn encode(self) -> u64 {
         LOCK.pack([owner_field(self.owner), self.incarnation as u64, self.sequence])
     }
 
     /// From the word's value; every value means something.
-    #[inline]
     pub const fn decode(word: u64) -> Self {
         let [owner, incarnation, sequence] = LOCK.unpack(word);
         Lock { owner: owner_of(owner), incarnation: incarnation as u16, sequence }
@@ -70,13 +68,11 @@ pub struct Budget {
 
 impl Budget {
     /// The word's value.
-    #[inline]
     pub const fn encode(self) -> u64 {
         BUDGET.pack([self.floor as u64, self.current as u64, self.generation])
     }
 
     /// From the word's value.
-    #[inline]
     pub const fn decode(word: u64) -> Self {
         let [floor, current, generation] = BUDGET.unpack(word);
         Budget { floor: floor as u16, current: current as u16, generation }
@@ -303,7 +299,6 @@ const fn owner_field(owner: Option<EdgeId>) -> u64 {
     }
 }
 
-#[inline]
 const fn owner_of(field: u64) -> Option<EdgeId> {
     if field == 0 { None } else { Some(EdgeId::new(field as usize - 1)) }
 }

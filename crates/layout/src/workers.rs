@@ -75,13 +75,11 @@ impl Worker {
     pub const KERNEL: Worker = Worker { pid: u32::MAX, started: u32::MAX };
 
     /// The word's value.
-    #[inline]
     pub const fn encode(self) -> u64 {
         WORKER.pack([self.pid as u64, self.started as u64])
     }
 
     /// From the word's value; `None` for a free slot.
-    #[inline]
     pub const fn decode(word: u64) -> Option<Self> {
         let [pid, started] = WORKER.unpack(word);
         if word == 0 { None } else { Some(Worker { pid: pid as u32, started: started as u32 }) }
