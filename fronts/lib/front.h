@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the parts of this library share: the memory in which a front and the workers of the proxy that it leads tell each other
+ * What the parts of this library share: the memory in which a front and the workers of the proxy that it controls tell each other
  * what they do (layout.h), and functions for tests.
  */
 #ifndef SIDELONG_FRONT_INTERNAL_H

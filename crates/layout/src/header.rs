@@ -24,7 +24,7 @@ described! {
         pub kind: u32,
         /// [`RegionKind::layout_hash`](crate::RegionKind::layout_hash) of that kind, as the writer has it.
         pub layout_hash: u64,
-        /// [`Instance::incarnation`](crate::Instance::incarnation) of the process that offers the region.
+        /// [`Instance::incarnation`](crate::Instance::incarnation) of the process that exposes the region.
         pub incarnation: u64,
         /// The region's length in bytes, this header included.
         pub len: u64,

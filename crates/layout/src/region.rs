@@ -30,7 +30,7 @@ values! {
         Share = 7,
         /// What a front states about each node: the ownership that it has seen, and its requests there.
         Front = 8,
-        /// What a front tells the workers of the proxy that it leads.
+        /// What a front tells the workers of the proxy that it controls.
         Choice = 9,
         /// What these workers tell it.
         Workers = 10,
@@ -77,7 +77,7 @@ impl RegionKind {
 /// Hash of what all regions begin with. Builds in which it differs do not connect to each other.
 pub const HEADER_HASH: u64 = RegionKind::Raw.layout_hash();
 
-/// One life of a process that offers regions.
+/// One life of a process that exposes regions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instance {
     /// Hash of what all parts of the process's cluster must have alike; 0 for a process of no cluster.
@@ -118,7 +118,7 @@ pub enum HeaderError {
         /// The writer's.
         found: u64,
     },
-    /// The part that offers it has another cluster file.
+    /// The part that exposes it has another cluster file.
     #[error(
         "region of a part with another cluster file (hash {found:016x}, here {expected:016x}): give all parts the same \
          sites, nodes and edges in the same order"
@@ -148,7 +148,7 @@ pub enum HeaderError {
 }
 
 impl RegionHeader {
-    /// The header of a region that a process of this build offers.
+    /// The header of a region that a process of this build exposes.
     pub const fn new(kind: RegionKind, instance: Instance, len: usize) -> Self {
         RegionHeader {
             magic: MAGIC,
