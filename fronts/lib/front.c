@@ -22,10 +22,8 @@
 /* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
 #define MAPPINGS_MAX 64
 #define PATH_BYTES 512
-#define NODES_MAX 16383
 /* A node may have a server for each site. */
 #define SERVERS_MAX (1u << 26)
-#define SITES_MAX 4095
 /* A request chooses again, as in the edge, if another one tries the node, or the node has just left. */
 #define ATTEMPTS 3
 /* crates/policy, balance.rs: larger sites are sampled. */
@@ -43,10 +41,10 @@ enum { WEIGHTED, ROUND_ROBIN, LEAST_CONNECTIONS, POWER_OF_TWO };
 
 /* The two regions of one life of their files. It is never freed: requests may be counted in it. */
 struct mapping {
-    struct choice *choice;
+    struct choice_region *choice;
     /* Its part by node. */
     struct choice_node *node;
-    struct workers *workers;
+    struct workers_region *workers;
     size_t choice_bytes;
     size_t workers_bytes;
     dev_t device[2];
@@ -242,7 +240,7 @@ struct file {
     int file;
     struct stat found;
     /* How it begins: both are longer than this. */
-    struct choice begin;
+    struct choice_region begin;
 };
 
 static void path_of(const sidelong_front *front, bool workers, struct file *of)
@@ -269,13 +267,13 @@ static int open_file(struct file *of, uint32_t kind, char why[SIDELONG_WHY_BYTES
 }
 
 /* Whether the regions are as long as those of so many nodes, sites and servers. */
-static bool fit(const struct choice *choice, const struct header *workers)
+static bool fit(const struct choice_region *choice, const struct region_header *workers)
 {
     size_t nodes = choice->nodes, sites = choice->sites, servers = choice->servers;
-    size_t choice_bytes = sizeof(struct choice) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
+    size_t choice_bytes = sizeof(struct choice_region) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
                           + nodes * sizeof(struct choice_node) + servers * sizeof(struct choice_server);
     size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
-    size_t workers_bytes = sizeof(struct workers) + nodes * sizeof(struct worker_node) + SLOTS * slot;
+    size_t workers_bytes = sizeof(struct workers_region) + nodes * sizeof(struct worker_node) + SLOTS * slot;
 
     return nodes <= NODES_MAX && sites <= SITES_MAX && servers <= SERVERS_MAX && choice_bytes == choice->header.len
            && workers_bytes == workers->len;
@@ -284,7 +282,7 @@ static bool fit(const struct choice *choice, const struct header *workers)
 /* Maps both files; NULL, with errno, if that is impossible. */
 static struct mapping *map_files(const struct file files[2])
 {
-    const struct choice *begin = &files[0].begin;
+    const struct choice_region *begin = &files[0].begin;
     size_t kept = begin->header.len / sizeof(uint64_t) * sizeof(uint64_t);
     struct mapping *map = calloc(1, sizeof(*map) + 2 * kept);
 
@@ -331,7 +329,7 @@ static bool is_current(const struct mapping *map, const struct file files[2])
 /* The front's life that the memory is of. */
 static uint64_t generation_of(const struct mapping *map)
 {
-    return map ? atomic_load_explicit(&map->choice->header.incarnation, memory_order_acquire) : 0;
+    return map ? __atomic_load_n(&map->choice->header.incarnation, __ATOMIC_ACQUIRE) : 0;
 }
 
 /* Copies what the front says now, unless its file was cut short meanwhile. Under `changing`. */
@@ -554,7 +552,7 @@ static RARE int find_site(const struct mapping *map, sidelong_site *site, uint64
     int index = -1;
 
     for (unsigned one = 0; one < map->sites && index < 0; one++)
-        if (strncmp(map->choice->site[one].name, site->name, SIDELONG_NAME_BYTES) == 0)
+        if (strncmp((const char *)map->choice->site[one].name, site->name, NAME_BYTES) == 0)
             index = (int)one;
     __atomic_store_n(&site->found, life << 32 | (uint32_t)(index + 2), __ATOMIC_RELAXED);
     return index;
@@ -572,24 +570,27 @@ static int site_of(const struct mapping *map, sidelong_site *site)
     return find_site(map, site, life);
 }
 
-/* Whether a node with this ownership serves the site: `state:4 site:12 next:12 generation:36`, serving is 1 and pinned 4. */
+/* All of an ownership but its generation, in that state and of that site. */
+#define OWNED(state, site) ((uint64_t)(state) << OWNERSHIP_STATE_AT | (uint64_t)((site) + 1) << OWNERSHIP_SITE_AT)
+
+/* Whether a node with this ownership serves the site. */
 static bool serves(uint64_t ownership, unsigned site)
 {
-    uint32_t says = (uint32_t)(ownership >> 36), of_site = (site + 1) << 12;
+    uint64_t says = ownership & ~OWNERSHIP_GENERATION_MAX;
 
-    return says == (1u << 24 | of_site) || says == (4u << 24 | of_site);
+    return says == OWNED(OWNERSHIP_SERVING, site) || says == OWNED(OWNERSHIP_PINNED, site);
 }
 
-/* crates/policy, health.rs: `phase:2 count:8 until_us:54`. */
+/* crates/policy: health.rs. */
 enum health { UP, DOWN, TO_BE_TRIED };
 
 static EACH enum health health_of(const struct choice_node *node, const struct worker_node *shared, uint64_t now_ns,
                                     uint64_t *word)
 {
     *word = atomic_load_explicit(&node->health, memory_order_relaxed);
-    if (*word >> 62 == 0)
+    if (*word >> HEALTH_PHASE_AT == 0)
         return UP;
-    if (now_ns / 1000 < (*word & ((1ull << 54) - 1)))
+    if (now_ns / 1000 < (*word & HEALTH_UNTIL_US_MAX))
         return DOWN;
     /* The trial may be under way, and the front has not looked yet. */
     return atomic_load_explicit(&shared->trial, memory_order_relaxed) == *word ? DOWN : TO_BE_TRIED;
@@ -639,13 +640,13 @@ static uint32_t clamp(int64_t value)
 /* As of now: with the requests that were sent since the last scan, less those that have ended. */
 static EACH uint32_t score_of(const struct candidates *of, unsigned node, enum score by)
 {
-    /* `index:28 per_request:20 sent:16` */
     uint64_t reading = atomic_load_explicit(&of->node[node].reading, memory_order_relaxed);
     uint64_t sent = atomic_load_explicit(&of->shared[node].sent, memory_order_relaxed);
-    int64_t since = (int16_t)((uint16_t)sent - (uint16_t)reading);
+    int64_t since = (int16_t)((uint16_t)sent - (uint16_t)(reading >> READING_IN_FLIGHT_AT));
 
     if (by == BY_INDEX)
-        return clamp((int64_t)(reading >> 36) + since * (int64_t)(reading >> 16 & 0xfffff));
+        return clamp((int64_t)(reading >> READING_INDEX_AT)
+                     + since * (int64_t)(reading >> READING_PER_REQUEST_AT & READING_PER_REQUEST_MAX));
     uint32_t requests = (uint32_t)atomic_load_explicit(&of->node[node].requests, memory_order_relaxed);
     return clamp(requests + since);
 }
@@ -789,7 +790,7 @@ static RARE int take_slot(struct mapping *map)
     pthread_mutex_lock(&changing);
     int slot = atomic_load(&map->slot);
     if (slot == NO_SLOT_YET) {
-        uint64_t us = (uint64_t)getpid() << 32 | started;
+        uint64_t us = (uint64_t)getpid() << WORKER_PID_AT | started;
 
         slot = NO_SLOT;
         /* A slot of a process that seems to have ended would be taken away from it. */

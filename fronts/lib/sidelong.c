@@ -3,6 +3,7 @@
 #include "front.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,23 +11,26 @@
 #include <sys/un.h>
 #include <time.h>
 
-/* crates/policy: verdict.rs. `part:31 turn:30 why:3`, and how late a client is told to come back at most. */
-#define TURN_BITS 30
-#define WHY_BITS 3
-#define CIRCLE (1u << TURN_BITS)
+/* crates/policy: verdict.rs. How late a client is told to come back at most. */
 #define RETRY_AFTER_S_MAX 5
 
-const char *sidelong_check(const struct header *header, uint64_t room, uint32_t kind, char *text, size_t size)
+const char *sidelong_check(const struct region_header *header, uint64_t room, uint32_t kind, char *text, size_t size)
 {
     if (header->magic != MAGIC)
         return "no Sidelong region";
-    if (header->version != SIDELONG_LAYOUT_VERSION) {
+    if (header->version != LAYOUT_VERSION) {
         snprintf(text, size, "of layout version %u, this library reads %u: install those of one release",
-                 header->version, SIDELONG_LAYOUT_VERSION);
+                 header->version, LAYOUT_VERSION);
         return text;
     }
     if (header->kind != kind)
         return "a region, and not this one of a front";
+    uint64_t layout = kind == KIND_CHOICE ? LAYOUT_CHOICE : LAYOUT_WORKERS;
+    if (header->layout_hash != layout) {
+        snprintf(text, size, "of layout %#018" PRIx64 ", this library reads %#018" PRIx64 ": install those of one release",
+                 header->layout_hash, layout);
+        return text;
+    }
     if (header->len > room || header->len < sizeof(*header))
         return "of another length than its header says";
     return NULL;
@@ -121,17 +125,18 @@ uint64_t sidelong_now_ns(void)
 sidelong_decision sidelong_by_verdict(uint64_t verdict, uint64_t rotation_ns, uint64_t client)
 {
     sidelong_decision decision = {.admit = true};
-    uint32_t part = (uint32_t)(verdict >> (TURN_BITS + WHY_BITS));
-    uint32_t turn = (uint32_t)(verdict >> WHY_BITS) & (CIRCLE - 1);
-    uint32_t why = verdict & ((1 << WHY_BITS) - 1);
+    const uint32_t turns = VERDICT_TURN_MAX, circle = turns + 1;
+    uint32_t part = (uint32_t)(verdict >> VERDICT_PART_AT);
+    uint32_t turn = (uint32_t)(verdict >> VERDICT_TURN_AT) & turns;
+    uint32_t why = verdict & VERDICT_WHY_MAX;
 
     decision.why = why <= SIDELONG_RECOVERING ? (sidelong_why)why : SIDELONG_NO_TARGET;
-    if (part >= CIRCLE || why > SIDELONG_RECOVERING)
+    if (part >= circle || why > SIDELONG_RECOVERING)
         return decision;
-    uint32_t distance = ((uint32_t)(client >> 34) - turn) & (CIRCLE - 1);
+    uint32_t distance = ((uint32_t)(client >> 34) - turn) & turns;
     if (distance < part)
         return decision;
-    uint64_t wait_s = (uint64_t)((double)(distance - part) / CIRCLE * (double)rotation_ns / 1e9);
+    uint64_t wait_s = (uint64_t)((double)(distance - part) / circle * (double)rotation_ns / 1e9);
     decision.admit = false;
     decision.retry_after_s = wait_s < 1 ? 1 : wait_s > RETRY_AFTER_S_MAX ? RETRY_AFTER_S_MAX : (unsigned)wait_s;
     return decision;

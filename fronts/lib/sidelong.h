@@ -16,9 +16,6 @@
 extern "C" {
 #endif
 
-/* Version of the layout of regions that this library reads: LAYOUT_VERSION of crates/layout. */
-#define SIDELONG_LAYOUT_VERSION 13
-
 /* Longest name of a site, which needs no terminating zero. */
 #define SIDELONG_NAME_BYTES 64
 

@@ -9,6 +9,8 @@ use crate::exec;
 
 /// Where sources and objects lie.
 const PLACE: &str = "crates/load/src/bpf";
+/// Where the header with the regions lies.
+const HEADERS: &str = "fronts/lib";
 /// Each object without its ending: `.c` is its source's.
 const OBJECTS: [&str; 2] = ["record.bpf", "connect.bpf"];
 /// Which compiler made the objects: another makes others, as good.
@@ -101,7 +103,7 @@ fn build(root: &Path, directory: &Path) -> Result<(), Error> {
         let object = directory.join(format!("{name}.o"));
         let mut clang = Command::new("clang");
         clang.current_dir(&place).args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
-        clang.arg("-D__TARGET_ARCH_x86").arg("-I").arg(&libbpf);
+        clang.arg("-D__TARGET_ARCH_x86").arg("-I").arg(&libbpf).arg("-I").arg(root.join(HEADERS));
         for (from, to) in [(&libbpf, "libbpf"), (&place, ".")] {
             clang.arg(format!("-ffile-prefix-map={}={to}", from.display()));
         }

@@ -1,13 +1,14 @@
 //! What the project does for itself: `cargo xtask tidy` looks over the tree, `cargo xtask ci` runs all that must pass
-//! before a change lands, `cargo xtask bpf` rebuilds the objects
-//! that are loaded into the kernel, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
-//! program from outside, as a developer would.
+//! before a change lands, `cargo xtask headers` writes the C header with the regions, `cargo xtask bpf` rebuilds the objects that
+//! are loaded into the kernel, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it
+//! links none of theirs: it drives cargo, git and the built program from outside, as a developer would.
 #![forbid(unsafe_code)]
 
 mod bpf;
 mod ci;
 mod error;
 mod exec;
+mod headers;
 mod repo;
 mod tidy;
 mod vm;
@@ -44,6 +45,9 @@ enum Task {
     /// The last line sums up all test binaries: N passed, N failed, N skipped.
     #[command(after_help = ci::EXAMPLES)]
     Ci(ci::Args),
+    /// Write the C header with the regions, or check that it is what their declarations say.
+    #[command(after_help = headers::EXAMPLES)]
+    Headers(headers::Args),
     /// Rebuild the objects that are loaded into the kernel, or check that they are what their sources say.
     #[command(after_help = bpf::EXAMPLES)]
     Bpf(bpf::Args),
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Tidy => find_root().and_then(|root| tidy::run(&Repo::read(root)?)).map(code),
         Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)).map(code),
+        Task::Headers(args) => find_root().and_then(|root| headers::run(&root, &args)).map(code),
         Task::Bpf(args) => find_root().and_then(|root| bpf::run(&root, &args)).map(code),
         Task::Vm(args) => vm::run(&args),
     };

@@ -8,9 +8,13 @@
 //! That takes reads in order, and a clock that both have. Where devices of other machines read ([`CacheMap::remote`]), each item
 //! ends with a check of its bytes, and the cache states how old it is.
 
+use core::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+
 use bytemuck::{Pod, Zeroable};
 
-use crate::{HEADER_BYTES, LINE_BYTES};
+use crate::describe::{Word, described, values};
+use crate::{LINE_BYTES, RegionHeader};
 
 /// Words of a bucket.
 pub const CACHE_BUCKET: usize = LINE_BYTES / 8;
@@ -18,10 +22,36 @@ pub const CACHE_BUCKET: usize = LINE_BYTES / 8;
 pub const CACHE_UNIT: usize = 16;
 /// Reads that a cache states to each of the others before it overwrites the oldest.
 pub const CACHE_READS: usize = 1 << 12;
-/// Bytes of the statement to one of them: a count, and the hashes of the last keys.
-const LANE_BYTES: usize = LINE_BYTES + CACHE_READS * 8;
 /// The part of a cache's memory for buckets: a word for each 128 bytes.
 const BUCKETS_PART: usize = 16;
+
+const FLUSH: Word = Word::new("flush", &[("flush_at", 32), ("epoch", 16)]);
+const ENTRY: Word = Word::new("entry", &[("tag", 16), ("units", 16), ("at", 32)]);
+const STAMP: Word = Word::new("stamp", &[("generation", 32), ("epoch", 16), ("key_bytes", 8), ("marks", 8)])
+    .with(CacheItem::VALUES);
+
+described! {
+    /// A cache's items.
+    pub(crate) struct CacheRegion {
+        header: RegionHeader,
+        life: CacheLife,
+        lane: [CacheLane; 0],
+        #[word(ENTRY)]
+        bucket: [[AtomicU64; CACHE_BUCKET]; 0],
+        /// Each with its key and its value, which may be a document.
+        item: [CacheItem; 0],
+        document: [CacheDocument; 0],
+        /// Behind each item, where devices of other machines read.
+        check: [u64; 0],
+    }
+
+    /// What a cache states to one of the others: how many of its items it has read, and the hashes of the last keys.
+    struct CacheLane {
+        reads: AtomicU64,
+        zero: [u64; 7],
+        hashes: [AtomicU64; CACHE_READS],
+    }
+}
 
 /// Where everything is in a cache's region: `header, life, a lane for each cache, buckets, items`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,24 +94,28 @@ impl CacheMap {
 
     /// The [`CacheLife`].
     pub const fn life(self) -> usize {
-        HEADER_BYTES
+        offset_of!(CacheRegion, life)
     }
 
     /// The number of reads of `cache`'s items. The hashes of their keys follow from [`CacheMap::read`] on.
     pub const fn reads(self, cache: usize) -> usize {
         assert!(cache < self.caches, "a cache of the cluster");
-        HEADER_BYTES + LINE_BYTES + cache * LANE_BYTES
+        offset_of!(CacheRegion, lane) + cache * size_of::<CacheLane>()
     }
 
     /// The hash of the key of the read with a number, which the read [`CACHE_READS`] later overwrites.
     pub const fn read(self, cache: usize, number: u64) -> usize {
-        self.reads(cache) + LINE_BYTES + number as usize % CACHE_READS * 8
+        self.reads(cache) + offset_of!(CacheLane, hashes) + number as usize % CACHE_READS * 8
+    }
+
+    const fn buckets_at(self) -> usize {
+        offset_of!(CacheRegion, bucket) + self.caches * size_of::<CacheLane>()
     }
 
     /// The two buckets in which an item may be listed whose key has this hash.
     pub fn buckets(self, hash: u64) -> [usize; 2] {
-        let first = HEADER_BYTES + LINE_BYTES + self.caches * LANE_BYTES;
-        let bucket = |half: u64| first + ((half * self.buckets as u64) >> 32) as usize * LINE_BYTES;
+        let bucket =
+            |half: u64| self.buckets_at() + ((half * self.buckets as u64) >> 32) as usize * LINE_BYTES;
         [bucket(hash & u64::from(u32::MAX)), bucket(hash >> 32)]
     }
 
@@ -92,7 +126,7 @@ impl CacheMap {
 
     /// The first item's place.
     pub const fn items(self) -> usize {
-        HEADER_BYTES + LINE_BYTES + self.caches * LANE_BYTES + self.buckets * LINE_BYTES
+        self.buckets_at() + self.buckets_bytes()
     }
 
     /// Bytes for items.
@@ -111,33 +145,36 @@ impl CacheMap {
     }
 }
 
-/// What concerns all items of a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct CacheLife {
-    /// `flush_at:32 epoch:16`: items of other epochs are gone, and those of this one from that second on; 0 for never.
-    pub flush: u64,
-    /// When its second 0 was, in nanoseconds of the machine's monotonic clock.
-    pub began_ns: u64,
-    /// Rises before a place is given to an item of another size.
-    pub generation: u64,
-    /// Secret of its keys' hash.
-    pub seed: [u64; 2],
-    /// Time since its second 0, in nanoseconds, as of its last tick. It tells the time where clocks are not shared.
-    pub age_ns: u64,
-    /// Zero.
-    pub reserved: [u64; 2],
+described! {
+    /// What concerns all items of a cache.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    pub struct CacheLife {
+        /// `flush_at:32 epoch:16`: items of other epochs are gone, and those of this one from that second on; 0 for never.
+        #[word(FLUSH)]
+        pub flush: u64,
+        /// When its second 0 was, in nanoseconds of the machine's monotonic clock.
+        pub began_ns: u64,
+        /// Rises before a place is given to an item of another size.
+        pub generation: u64,
+        /// Secret of its keys' hash.
+        pub seed: [u64; 2],
+        /// Time since its second 0, in nanoseconds, as of its last tick. It tells the time where clocks are not shared.
+        pub age_ns: u64,
+        /// Zero.
+        pub reserved: [u64; 2],
+    }
 }
 
 impl CacheLife {
     /// The `flush` word.
     pub const fn flush_word(epoch: u16, flush_at: u32) -> u64 {
-        (epoch as u64) | (flush_at as u64) << 16
+        FLUSH.pack([flush_at as u64, epoch as u64])
     }
 
     /// The epoch, and the second of the next flush.
     pub const fn epoch(&self) -> (u16, u32) {
-        (self.flush as u16, (self.flush >> 16) as u32)
+        let [flush_at, epoch] = FLUSH.unpack(self.flush);
+        (epoch as u16, flush_at as u32)
     }
 }
 
@@ -147,10 +184,11 @@ pub struct CacheEntry(pub u64);
 
 impl CacheEntry {
     /// Of an item of `bytes` at `at`, in units of [`CACHE_UNIT`] from the first place on.
+    #[inline]
     pub const fn new(hash: u64, bytes: usize, at: u32) -> Self {
         let units = bytes.div_ceil(CACHE_UNIT);
         let units = if units > u16::MAX as usize { u16::MAX as u64 } else { units as u64 };
-        CacheEntry(CacheEntry::tag(hash) << 48 | units << 32 | at as u64)
+        CacheEntry(ENTRY.pack([CacheEntry::tag(hash), units, at as u64]))
     }
 
     /// The part of a hash that no bucket's number depends on much.
@@ -177,41 +215,48 @@ impl CacheEntry {
     }
 }
 
-/// What an item begins with. Its key and value follow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct CacheItem {
-    /// `generation:32 epoch:16 key bytes:8 marks:8`.
-    pub stamp: u64,
-    /// Unique number of the value.
-    pub cas: u64,
-    /// Bytes of the value.
-    pub value_bytes: u32,
-    /// The client's own 32 bits.
-    pub flags: u32,
-    /// When it expires, in seconds since the cache began; 0 for never.
-    pub expires: u32,
-    /// When it was last fetched, or else stored.
-    pub accessed: u32,
+described! {
+    /// What an item begins with. Its key and value follow.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    pub struct CacheItem {
+        /// `generation:32 epoch:16 key bytes:8 marks:8`.
+        #[word(STAMP)]
+        pub stamp: u64,
+        /// Unique number of the value.
+        pub cas: u64,
+        /// Bytes of the value.
+        pub value_bytes: u32,
+        /// The client's own 32 bits.
+        pub flags: u32,
+        /// When it expires, in seconds since the cache began; 0 for never.
+        pub expires: u32,
+        /// When it was last fetched, or else stored.
+        pub accessed: u32,
+    }
 }
 
 /// Bytes of a [`CacheItem`].
 pub const CACHE_ITEM_BYTES: usize = size_of::<CacheItem>();
 
-impl CacheItem {
-    /// A value is there, and whole.
-    pub const LIVE: u8 = 1;
-    /// It was fetched.
-    pub const FETCHED: u8 = 2;
-    /// It is stale (meta delete with I).
-    pub const STALE: u8 = 4;
-    /// A client was told that it may replace it.
-    pub const WON: u8 = 8;
+values! {
+    impl CacheItem: u8 {
+        /// A value is there, and whole.
+        LIVE = 1,
+        /// It was fetched.
+        FETCHED = 2,
+        /// It is stale (meta delete with I).
+        STALE = 4,
+        /// A client was told that it may replace it.
+        WON = 8,
+    }
+}
 
+impl CacheItem {
     /// The stamp of the next value at a place that has the stamp `old`, not live yet.
+    #[inline]
     pub const fn begun(old: u64, epoch: u16, key_bytes: u8) -> u64 {
-        let generation = (old >> 32).wrapping_add(1) << 32;
-        generation | (epoch as u64) << 16 | (key_bytes as u64) << 8
+        let [generation, ..]: [u64; 4] = STAMP.unpack(old);
+        STAMP.pack([generation.wrapping_add(1), epoch as u64, key_bytes as u64, 0])
     }
 
     /// Whether a mark is set.
@@ -225,13 +270,17 @@ impl CacheItem {
     }
 
     /// The epoch in which it was stored.
+    #[inline]
     pub const fn epoch(&self) -> u16 {
-        (self.stamp >> 16) as u16
+        let [_, epoch, ..]: [u64; 4] = STAMP.unpack(self.stamp);
+        epoch as u16
     }
 
     /// Bytes of its key.
+    #[inline]
     pub const fn key_bytes(&self) -> usize {
-        (self.stamp >> 8) as u8 as usize
+        let [_, _, key_bytes, _] = STAMP.unpack(self.stamp);
+        key_bytes as usize
     }
 
     /// Bytes in all.
@@ -251,18 +300,19 @@ impl CacheItem {
     }
 }
 
-/// What a document begins with, in the value of its item. The lines of its head follow, then its content.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct CacheDocument {
-    /// When it was last known to be current, in nanoseconds of the machine's monotonic clock.
-    pub checked_ns: u64,
-    /// For how long from then on it may be answered with, in nanoseconds.
-    pub fresh_ns: u64,
-    /// Bytes of its head.
-    pub head_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+described! {
+    /// What a document begins with, in the value of its item. The lines of its head follow, then its content.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    pub struct CacheDocument {
+        /// When it was last known to be current, in nanoseconds of the machine's monotonic clock.
+        pub checked_ns: u64,
+        /// For how long from then on it may be answered with, in nanoseconds.
+        pub fresh_ns: u64,
+        /// Bytes of its head.
+        pub head_bytes: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
 }
 
 /// Bytes of a [`CacheDocument`].

@@ -5,11 +5,7 @@
 
 use std::fmt;
 
-use crate::word::SEQUENCE_MAX;
-
-const STEP_AT: u32 = 40;
-const CAUSE_AT: u32 = 44;
-const CODE_AT: u32 = 48;
+use crate::word::{ACK, kind};
 
 /// How a change ended: `code:8 cause:4 step:4 generation:36 kind:4`, in place of an [`Ack`](crate::Ack). Stored by the node's CPU
 /// only.
@@ -69,47 +65,47 @@ pub enum FaultCause {
 impl Change {
     /// The word's value.
     pub const fn encode(self) -> u64 {
-        let (kind, fault) = match self.result {
-            ChangeResult::Changed => (2, 0),
-            ChangeResult::Undone(fault) => (3, fault.encode()),
-            ChangeResult::Failed(fault) => (4, fault.encode()),
+        let (of, [code, cause, step]) = match self.result {
+            ChangeResult::Changed => (kind::CHANGED, [0; 3]),
+            ChangeResult::Undone(fault) => (kind::UNDONE, fault.encode()),
+            ChangeResult::Failed(fault) => (kind::FAILED, fault.encode()),
         };
-        fault | (self.generation & SEQUENCE_MAX) << 4 | kind
+        ACK.pack([code, cause, step, self.generation, of])
     }
 
     /// From the word's value; `None` for what is no end of a change.
     pub const fn decode(word: u64) -> Option<Self> {
-        let fault = Fault::decode(word);
-        let result = match (word & 0xf, fault) {
-            (2, _) => ChangeResult::Changed,
-            (3, Some(fault)) => ChangeResult::Undone(fault),
-            (4, Some(fault)) => ChangeResult::Failed(fault),
+        let [code, cause, step, generation, of] = ACK.unpack(word);
+        let result = match (of, Fault::decode([code, cause, step])) {
+            (kind::CHANGED, _) => ChangeResult::Changed,
+            (kind::UNDONE, Some(fault)) => ChangeResult::Undone(fault),
+            (kind::FAILED, Some(fault)) => ChangeResult::Failed(fault),
             _ => return None,
         };
-        Some(Change { generation: word >> 4 & SEQUENCE_MAX, result })
+        Some(Change { generation, result })
     }
 }
 
 impl Fault {
-    const fn encode(self) -> u64 {
+    const fn encode(self) -> [u64; 3] {
         let (cause, code) = match self.cause {
             FaultCause::Status(code) => (1, code),
             FaultCause::Signal(code) => (2, code),
             FaultCause::TimedOut => (3, 0),
             FaultCause::NotStarted => (4, 0),
         };
-        (self.step as u64) << STEP_AT | cause << CAUSE_AT | (code as u64) << CODE_AT
+        [code as u64, cause, self.step as u64]
     }
 
-    const fn decode(word: u64) -> Option<Self> {
-        let step = match word >> STEP_AT & 0xf {
+    const fn decode([code, cause, step]: [u64; 3]) -> Option<Self> {
+        let step = match step {
             1 => ChangeStep::Leave,
             2 => ChangeStep::Enter,
             3 => ChangeStep::Ready,
             _ => return None,
         };
-        let code = (word >> CODE_AT) as u8;
-        let cause = match word >> CAUSE_AT & 0xf {
+        let code = code as u8;
+        let cause = match cause {
             1 => FaultCause::Status(code),
             2 => FaultCause::Signal(code),
             3 => FaultCause::TimedOut,

@@ -1,18 +1,70 @@
 //! What a front tells the workers of the proxy that it controls: whom each site may be served by, how loaded they are, and
-//! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`, which repeats these definitions.
+//! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`.
 
+use core::mem::offset_of;
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+use crate::describe::described;
 use crate::hash::fnv1a;
-use crate::{HEADER_BYTES, LINE_BYTES, NodeId, SiteId};
+use crate::policy::{HEALTH, READING, VERDICT};
+use crate::word::OWNERSHIP;
+use crate::{NodeId, RegionHeader, SiteId};
 
 /// A site's name in its entry, in bytes; shorter ones end with a zero.
 pub const NAME_BYTES: usize = 64;
 
-/// One site's entry: a line of words, a line with its name.
-const SITE_BYTES: usize = LINE_BYTES + NAME_BYTES;
-/// One server's entry.
-const SERVER_BYTES: usize = 32;
 /// Nodes in a word of a site's list.
 const LISTED: usize = 4;
+
+described! {
+    /// A front's choice.
+    pub(crate) struct ChoiceRegion {
+        header: RegionHeader,
+        time_ns: AtomicU64,
+        stale_ns: u64,
+        nodes: u32,
+        sites: u32,
+        balance: u64,
+        rotation_ns: u64,
+        servers: u64,
+        zero: [u64; 2],
+        site: [ChoiceSite; 0],
+        node: [ChoiceNode; 0],
+        /// For each site as many of four as hold all nodes.
+        list: [[AtomicU16; LISTED]; 0],
+        server: [ChoiceServer; 0],
+    }
+
+    /// A site: a line of words, a line with its name.
+    struct ChoiceSite {
+        #[word(VERDICT)]
+        verdict: AtomicU64,
+        members: AtomicU64,
+        zero: [u64; 6],
+        name: [u8; NAME_BYTES],
+    }
+
+    /// A node.
+    struct ChoiceNode {
+        #[word(OWNERSHIP)]
+        ownership: AtomicU64,
+        #[word(READING)]
+        reading: AtomicU64,
+        #[word(HEALTH)]
+        health: AtomicU64,
+        requests: AtomicU64,
+        zero: [u64; 4],
+    }
+
+    /// Where a node's server answers: an [`EncodedAddress`].
+    struct ChoiceServer {
+        family: u16,
+        port: u16,
+        node: u32,
+        address: [u8; 16],
+        zero: u64,
+    }
+}
 
 /// A front's choice: after the header its state, the sites, the nodes, a list of nodes for each site, and the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,62 +80,70 @@ pub struct ChoiceMap {
 impl ChoiceMap {
     /// When the front last scanned, in ns of this machine's monotonic clock; 0 for never, and once it has ended. Stored after
     /// all else.
-    pub const TIME: usize = HEADER_BYTES;
+    pub const TIME: usize = offset_of!(ChoiceRegion, time_ns);
     /// The age from which the choice does not count, in ns.
-    pub const STALE: usize = Self::TIME + 8;
+    pub const STALE: usize = offset_of!(ChoiceRegion, stale_ns);
     /// How many there are: `sites:32 nodes:32`.
-    pub const COUNTS: usize = Self::TIME + 16;
+    pub const COUNTS: usize = offset_of!(ChoiceRegion, nodes);
     /// How nodes are chosen: the index of the rule in policy's `Balance`.
-    pub const BALANCE: usize = Self::TIME + 24;
+    pub const BALANCE: usize = offset_of!(ChoiceRegion, balance);
     /// The time in which each client of a site gets its turn, in ns.
-    pub const ROTATION: usize = Self::TIME + 32;
+    pub const ROTATION: usize = offset_of!(ChoiceRegion, rotation_ns);
     /// How many addresses of servers there are.
-    pub const SERVERS: usize = Self::TIME + 40;
-    const SITES: usize = HEADER_BYTES + LINE_BYTES;
+    pub const SERVERS: usize = offset_of!(ChoiceRegion, servers);
+    const SITES: usize = offset_of!(ChoiceRegion, site);
 
     const fn site(self, site: SiteId) -> usize {
         assert!(site.index() < self.sites, "a site without an entry in the choice");
-        Self::SITES + site.index() * SITE_BYTES
+        Self::SITES + site.index() * size_of::<ChoiceSite>()
     }
 
     /// The verdict on the site's requests, as policy encodes it.
     pub const fn verdict(self, site: SiteId) -> usize {
-        self.site(site)
+        self.site(site) + offset_of!(ChoiceSite, verdict)
     }
 
     /// How many nodes of the site's list count. Stored after the list.
     pub const fn members(self, site: SiteId) -> usize {
-        self.site(site) + 8
+        self.site(site) + offset_of!(ChoiceSite, members)
     }
 
     /// The site's name, [`NAME_BYTES`] of it; a shorter one ends with a zero.
     pub const fn name(self, site: SiteId) -> usize {
-        self.site(site) + LINE_BYTES
+        self.site(site) + offset_of!(ChoiceSite, name)
+    }
+
+    const fn nodes_at(self) -> usize {
+        Self::SITES + self.sites * size_of::<ChoiceSite>()
     }
 
     const fn node(self, node: NodeId) -> usize {
         assert!(node.index() < self.nodes, "a node without an entry in the choice");
-        Self::SITES + self.sites * SITE_BYTES + node.index() * LINE_BYTES
+        self.nodes_at() + node.index() * size_of::<ChoiceNode>()
     }
 
     /// The node's ownership word, as the front last read it; 0 before.
     pub const fn ownership(self, node: NodeId) -> usize {
-        self.node(node)
+        self.node(node) + offset_of!(ChoiceNode, ownership)
     }
 
     /// Its load, as policy encodes a reading, to be brought up to date by [`WorkersMap::sent`](crate::WorkersMap::sent).
     pub const fn reading(self, node: NodeId) -> usize {
-        self.node(node) + 8
+        self.node(node) + offset_of!(ChoiceNode, reading)
     }
 
     /// Its health, as policy encodes it.
     pub const fn health(self, node: NodeId) -> usize {
-        self.node(node) + 16
+        self.node(node) + offset_of!(ChoiceNode, health)
     }
 
     /// The requests of all fronts there at the scan.
     pub const fn requests(self, node: NodeId) -> usize {
-        self.node(node) + 24
+        self.node(node) + offset_of!(ChoiceNode, requests)
+    }
+
+    const fn lists_at(self) -> usize {
+        self.nodes_at() + self.nodes * size_of::<ChoiceNode>()
     }
 
     const fn list_bytes(self) -> usize {
@@ -96,23 +156,22 @@ impl ChoiceMap {
             site.index() < self.sites && word < self.nodes.div_ceil(LISTED),
             "a list is as long as the nodes"
         );
-        let lists = Self::SITES + self.sites * SITE_BYTES + self.nodes * LINE_BYTES;
-        lists + site.index() * self.list_bytes() + word * 8
+        self.lists_at() + site.index() * self.list_bytes() + word * 8
     }
 
     /// Where a server answers, an [`EncodedAddress`], and whose it is.
     pub const fn server(self, server: usize) -> usize {
         assert!(server < self.servers, "a server without an entry in the choice");
-        self.servers_at() + server * SERVER_BYTES
+        self.servers_at() + server * size_of::<ChoiceServer>()
     }
 
     const fn servers_at(self) -> usize {
-        Self::SITES + self.sites * (SITE_BYTES + self.list_bytes()) + self.nodes * LINE_BYTES
+        self.lists_at() + self.sites * self.list_bytes()
     }
 
     /// Length of the region.
     pub const fn len(self) -> usize {
-        self.servers_at() + self.servers * SERVER_BYTES
+        self.servers_at() + self.servers * size_of::<ChoiceServer>()
     }
 
     /// Whether it has neither a site nor a node.

@@ -1,9 +1,12 @@
 //! Who asks for a document: of all readers that want one which is not in its home's memory, the one that holds its claim.
 
-use crate::HEADER_BYTES;
+use std::sync::atomic::AtomicU64;
 
-const UNTIL_BITS: u32 = 40;
-const UNTIL_MAX: u64 = (1 << UNTIL_BITS) - 1;
+use crate::describe::{Word, described};
+use crate::{HEADER_BYTES, RegionHeader};
+
+const CLAIM: Word = Word::new("claim", &[("tag", 24), ("until_ms", 40)]);
+const UNTIL_MAX: u64 = CLAIM.max(1);
 const NS_PER_MS: u64 = 1_000_000;
 
 /// A reader's claim on a document: `tag:24 until_ms:40`. Readers alone change it, by compare-and-swap.
@@ -43,6 +46,15 @@ impl Claim {
     pub const fn is_held(self, now_ns: u64) -> bool {
         let (until_ms, now_ms) = (self.0 & UNTIL_MAX, now_ns / NS_PER_MS);
         until_ms > now_ms && until_ms - now_ms <= Claim::LEASE_NS / NS_PER_MS + 1
+    }
+}
+
+described! {
+    pub(crate) struct ClaimsRegion {
+        header: RegionHeader,
+        /// By the hash of the document's key.
+        #[word(CLAIM)]
+        claims: [AtomicU64; ClaimMap::CLAIMS],
     }
 }
 

@@ -6,12 +6,14 @@
 //! it visible to its own requests, then reads its count, and states both. So a request is either in the count that is
 //! stated with the new generation, or it finds the new ownership and is not sent.
 
-use crate::word::SEQUENCE_MAX;
-use crate::{HEADER_BYTES, NodeId};
+use std::sync::atomic::AtomicU64;
 
-const REQUESTS_BITS: u32 = 27;
-const REQUESTS_MAX: u32 = (1 << REQUESTS_BITS) - 1;
-const SEEN: u64 = 1 << 63;
+use crate::describe::{Word, described};
+use crate::word::SEQUENCE_MAX;
+use crate::{HEADER_BYTES, NodeId, RegionHeader};
+
+const FRONT: Word = Word::new("front", &[("seen", 1), ("generation", 36), ("requests", 27)]);
+const REQUESTS_MAX: u32 = FRONT.max(2) as u32;
 
 /// A front's word about one node: `seen:1 generation:36 requests:27`. Only the front's own CPU writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -27,22 +29,21 @@ impl FrontWord {
     pub const GONE: u64 = u64::MAX;
 
     /// The word's value.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        let generation = match self.seen {
-            Some(generation) => SEEN | (generation & SEQUENCE_MAX) << REQUESTS_BITS,
-            None => 0,
+        let (seen, generation) = match self.seen {
+            Some(generation) => (1, generation),
+            None => (0, 0),
         };
         let requests = if self.requests > REQUESTS_MAX { REQUESTS_MAX } else { self.requests };
-        generation | requests as u64
+        FRONT.pack([seen, generation, requests as u64])
     }
 
     /// Decodes the word; every value is valid.
+    #[inline]
     pub const fn decode(word: u64) -> Self {
-        let generation = word >> REQUESTS_BITS & SEQUENCE_MAX;
-        FrontWord {
-            seen: if word & SEEN != 0 { Some(generation) } else { None },
-            requests: word as u32 & REQUESTS_MAX,
-        }
+        let [seen, generation, requests] = FRONT.unpack(word);
+        FrontWord { seen: if seen == 1 { Some(generation) } else { None }, requests: requests as u32 }
     }
 
     /// Whether the front with the word `word` has left a node that drains with `generation`.
@@ -50,6 +51,14 @@ impl FrontWord {
         let front = FrontWord::decode(word);
         word == FrontWord::GONE
             || front.requests == 0 && matches!(front.seen, Some(seen) if seen == generation & SEQUENCE_MAX)
+    }
+}
+
+described! {
+    pub(crate) struct FrontRegion {
+        header: RegionHeader,
+        #[word(FRONT)]
+        node: [AtomicU64; 0],
     }
 }
 

@@ -2,7 +2,11 @@
 
 /// FNV-1a, 64 bits (draft-eastlake-fnv, section 6).
 pub const fn fnv1a(bytes: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325;
+    fnv1a_on(0xcbf2_9ce4_8422_2325, bytes)
+}
+
+/// FNV-1a of what has this `hash`, and then these bytes.
+pub(crate) const fn fnv1a_on(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut i = 0;
     while i < bytes.len() {
         hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);

@@ -3,13 +3,16 @@
 //! A [`Beat`] each millisecond shows that the kernel still keeps it. A place for each CPU holds two records: the
 //! [`Slot`], which scheduler events write under that CPU's run-queue lock, and the [`Tick`], which the timer writes for
 //! what causes no event. [`Ports`] tells of foreign servers. [`Machine`] is for people and metrics. Each has one writer at a time, and
-//! carries sequence and check like every record. `crates/load/src/bpf/record.h` defines the same in C.
+//! carries sequence and check like every record. The programs in `crates/load/src/bpf` write them.
+
+use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::LINE_BYTES;
-use crate::map::LOAD_BYTES;
-use crate::record::{Rejected, check, record};
+use crate::describe::{Word, described, values};
+use crate::map::LoadRegion;
+use crate::record::{Rejected, VALID, check, record};
 
 /// CPUs for which a region has a place. Further CPUs are only in the [`Beat`]'s sums.
 pub const PLACES_MAX: usize = 128;
@@ -28,133 +31,151 @@ pub const MACHINE_BYTES: usize = 192;
 pub const PORTS_BYTES: usize = 320;
 
 /// A CPU's place: a line for its events, a line for the rest.
-pub const PLACE_BYTES: usize = 2 * LINE_BYTES;
+pub const PLACE_BYTES: usize = size_of::<Place>();
 /// The [`Tick`] in a place; the [`Slot`] is at its start.
-pub const PLACE_TICK: usize = LINE_BYTES;
+pub const PLACE_TICK: usize = offset_of!(Place, tick);
 /// The word of [`Pending`] in a place.
-pub const PLACE_PENDING: usize = PLACE_TICK + TICK_BYTES;
+pub const PLACE_PENDING: usize = offset_of!(Place, pending);
 
 /// The beat in a region that the kernel keeps.
-pub const KERNEL_BEAT: usize = LOAD_BYTES;
+pub const KERNEL_BEAT: usize = offset_of!(KernelRegion, beat);
 /// The ports, beside what every reader reads.
-pub const KERNEL_PORTS: usize = KERNEL_BEAT + BEAT_BYTES;
+pub const KERNEL_PORTS: usize = offset_of!(KernelRegion, ports);
 /// The first place.
-pub const KERNEL_PLACES: usize = KERNEL_PORTS + PORTS_BYTES;
+pub const KERNEL_PLACES: usize = offset_of!(KernelRegion, places);
 /// The machine's part.
-pub const KERNEL_MACHINE: usize = KERNEL_PLACES + PLACES_MAX * PLACE_BYTES;
+pub const KERNEL_MACHINE: usize = offset_of!(KernelRegion, machine);
 /// Length of such a region.
-pub const KERNEL_BYTES: usize = KERNEL_MACHINE + MACHINE_BYTES;
+pub const KERNEL_BYTES: usize = size_of::<KernelRegion>();
 
-/// Bits of [`Beat::valid`] and [`Machine::valid`]: the fields that this kernel could fill. The lower bits are those of
-/// [`valid`](crate::valid).
-pub mod kept {
-    /// `cpu_*_ns`.
-    pub const CPU_TIMES: u16 = 1 << 6;
-    /// `context_switches`.
-    pub const SWITCHES: u16 = 1 << 7;
-    /// `interrupts`, the total.
-    pub const INTERRUPTS_TOTAL: u16 = 1 << 8;
-    /// `memory_pressure_us`.
-    pub const PRESSURE: u16 = 1 << 9;
-    /// `load_*_milli`.
-    pub const LOAD_AVERAGE: u16 = 1 << 10;
-    /// `tcp_established`.
-    pub const TCP: u16 = 1 << 11;
-    /// The table of [`Ports`](crate::Ports), and `accept_queue`.
-    pub const PORTS: u16 = 1 << 12;
-    /// `wanting` and `memory_*` are those of a control group, and not of the machine.
-    pub const OF_GROUP: u16 = 1 << 13;
+values! {
+    /// Bits of [`Beat::valid`] and [`Machine::valid`]: the fields that this kernel could fill. The lower bits are those of
+    /// [`valid`](crate::valid).
+    pub mod kept: u16 {
+        /// `cpu_*_ns`.
+        CPU_TIMES = 1 << 6,
+        /// `context_switches`.
+        SWITCHES = 1 << 7,
+        /// `interrupts`, the total.
+        INTERRUPTS_TOTAL = 1 << 8,
+        /// `memory_pressure_us`.
+        PRESSURE = 1 << 9,
+        /// `load_*_milli`.
+        LOAD_AVERAGE = 1 << 10,
+        /// `tcp_established`.
+        TCP = 1 << 11,
+        /// The table of [`Ports`](crate::Ports), and `accept_queue`.
+        PORTS = 1 << 12,
+        /// `wanting` and `memory_*` are those of a control group, and not of the machine.
+        OF_GROUP = 1 << 13,
+    }
 }
 
-/// The heartbeat, which a timer writes each millisecond: what a decision needs beside the places.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub struct Beat {
-    /// As in [`Hot`](crate::Hot).
-    pub sequence: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub check: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub generation: u32,
-    /// Bits of [`valid`](crate::valid) and [`kept`].
-    pub valid: u16,
-    /// CPUs that are online.
-    pub cpus: u16,
-    /// When it was written, in ns of the node's monotonic clock. The age of everything that the kernel keeps counts
-    /// from it.
-    pub time_ns: u64,
-    /// Memory in use, of all that may be used: 0-1000.
-    pub memory_permille: u16,
-    /// Places in use: CPUs that the machine may have, as far as there are places.
-    pub places: u16,
-    /// Threads that run or wait for a CPU, over all CPUs, including those without a place.
-    pub run_queue: u32,
-    /// Bytes received and sent since the record began, without loopback.
-    pub net_bytes: u64,
-    /// Established TCP connections.
-    pub tcp_established: u32,
-    /// Connections that wait to be accepted, over all listening sockets.
-    pub accept_queue: u32,
-    /// CPU time used since the machine started, over all CPUs, as the kernel accounts it at its ticks.
-    pub cpu_used_ns: u64,
-    /// How often the timer has fired; it wraps.
-    pub beats: u32,
-    /// CPUs that are online and have no place.
-    pub unplaced: u32,
+const KEPT: Word = Word::flags("kept", kept::VALUES);
+const SLOT: Word = Word::flags("slot", Slot::VALUES);
+const TICK: Word = Word::flags("tick", Tick::VALUES);
+const PENDING: Word = Word::new("pending", &[("raised", 32), ("serving", 16), ("pending", 16)]);
+
+described! {
+    /// The heartbeat, which a timer writes each millisecond: what a decision needs beside the places.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    #[repr(align(64))]
+    pub struct Beat {
+        /// As in [`Hot`](crate::Hot).
+        pub sequence: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub check: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub generation: u32,
+        /// Bits of [`valid`](crate::valid) and [`kept`].
+        #[word(VALID, KEPT)]
+        pub valid: u16,
+        /// CPUs that are online.
+        pub cpus: u16,
+        /// When it was written, in ns of the node's monotonic clock. The age of everything that the kernel keeps counts
+        /// from it.
+        pub time_ns: u64,
+        /// Memory in use, of all that may be used: 0-1000.
+        pub memory_permille: u16,
+        /// Places in use: CPUs that the machine may have, as far as there are places.
+        pub places: u16,
+        /// Threads that run or wait for a CPU, over all CPUs, including those without a place.
+        pub run_queue: u32,
+        /// Bytes received and sent since the record began, without loopback.
+        pub net_bytes: u64,
+        /// Established TCP connections.
+        pub tcp_established: u32,
+        /// Connections that wait to be accepted, over all listening sockets.
+        pub accept_queue: u32,
+        /// CPU time used since the machine started, over all CPUs, as the kernel accounts it at its ticks.
+        pub cpu_used_ns: u64,
+        /// How often the timer has fired; it wraps.
+        pub beats: u32,
+        /// CPUs that are online and have no place.
+        pub unplaced: u32,
+    }
 }
 
-/// One CPU as of its last event: a switch, or the waking of a thread on its run queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct Slot {
-    /// As in [`Hot`](crate::Hot).
-    pub sequence: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub check: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub generation: u32,
-    /// Threads on its run queue, the running one included.
-    pub runnable: u16,
-    /// [`Slot::RUNNING`] or 0.
-    pub flags: u16,
-    /// When the event was, in ns of the node's monotonic clock.
-    pub time_ns: u64,
-    /// Time that it was not idle, until then.
-    pub busy_ns: u64,
-    /// Context switches.
-    pub switches: u64,
+described! {
+    /// One CPU as of its last event: a switch, or the waking of a thread on its run queue.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    pub struct Slot {
+        /// As in [`Hot`](crate::Hot).
+        pub sequence: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub check: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub generation: u32,
+        /// Threads on its run queue, the running one included.
+        pub runnable: u16,
+        /// [`Slot::RUNNING`] or 0.
+        #[word(SLOT)]
+        pub flags: u16,
+        /// When the event was, in ns of the node's monotonic clock.
+        pub time_ns: u64,
+        /// Time that it was not idle, until then.
+        pub busy_ns: u64,
+        /// Context switches.
+        pub switches: u64,
+    }
 }
 
-impl Slot {
-    /// In [`Slot::flags`]: a thread of the record's scope runs since `time_ns`.
-    pub const RUNNING: u16 = 1;
+values! {
+    impl Slot: u16 {
+        /// In [`Slot::flags`]: a thread of the record's scope runs since `time_ns`.
+        RUNNING = 1,
+    }
 }
 
-/// One CPU as the timer saw it; it is newer than the [`Slot`] that it names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct Tick {
-    /// As in [`Hot`](crate::Hot).
-    pub sequence: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub check: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub generation: u32,
-    /// As in [`Slot`].
-    pub runnable: u16,
-    /// [`Tick::ONLINE`] or 0.
-    pub flags: u16,
-    /// When it was, in ns of the node's monotonic clock.
-    pub time_ns: u64,
-    /// The slot's sequence then.
-    pub slot_sequence: u32,
-    /// Zero.
-    pub reserved: u32,
+described! {
+    /// One CPU as the timer saw it; it is newer than the [`Slot`] that it names.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    pub struct Tick {
+        /// As in [`Hot`](crate::Hot).
+        pub sequence: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub check: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub generation: u32,
+        /// As in [`Slot`].
+        pub runnable: u16,
+        /// [`Tick::ONLINE`] or 0.
+        #[word(TICK)]
+        pub flags: u16,
+        /// When it was, in ns of the node's monotonic clock.
+        pub time_ns: u64,
+        /// The slot's sequence then.
+        pub slot_sequence: u32,
+        /// Zero.
+        pub reserved: u32,
+    }
 }
 
-impl Tick {
-    /// In [`Tick::flags`]: the CPU is online.
-    pub const ONLINE: u16 = 1;
+values! {
+    impl Tick: u16 {
+        /// In [`Tick::flags`]: the CPU is online.
+        ONLINE = 1,
+    }
 }
 
 /// A CPU's softirqs in one word, which is always consistent: `pending:16 serving:16 raised:32`.
@@ -170,8 +191,10 @@ pub struct Pending {
 
 impl Pending {
     /// Decodes the word; every value is valid.
+    #[inline]
     pub const fn decode(word: u64) -> Self {
-        Pending { pending: word as u16, serving: (word >> 16) as u16, raised: (word >> 32) as u32 }
+        let [raised, serving, pending] = PENDING.unpack(word);
+        Pending { pending: pending as u16, serving: serving as u16, raised: raised as u32 }
     }
 
     /// Kinds of softirq that were raised and are not yet served.
@@ -180,88 +203,117 @@ impl Pending {
     }
 }
 
-/// The whole scope's counters, every 10 ms. Counters only grow; one that wraps does so at 2^64.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C, align(64))]
-#[expect(missing_docs, reason = "the names carry the meaning and the unit; /proc's own terms")]
-pub struct Machine {
-    /// As in [`Hot`](crate::Hot).
-    pub sequence: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub check: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub generation: u32,
-    /// Bits of [`valid`](crate::valid) and [`kept`].
-    pub valid: u16,
-    pub cpus: u16,
-    pub time_ns: u64,
-    pub cpu_user_ns: u64,
-    pub cpu_nice_ns: u64,
-    pub cpu_system_ns: u64,
-    pub cpu_irq_ns: u64,
-    pub cpu_softirq_ns: u64,
-    pub cpu_idle_ns: u64,
-    pub cpu_iowait_ns: u64,
-    pub cpu_steal_ns: u64,
-    pub context_switches: u64,
-    pub interrupts: u64,
-    pub memory_used_bytes: u64,
-    pub memory_total_bytes: u64,
-    /// Time that some thread waited for memory (PSI, "some").
-    pub memory_pressure_us: u64,
-    /// Of IP since the record began, loopback not counted.
-    pub net_received_bytes: u64,
-    pub net_sent_bytes: u64,
-    pub net_received_packets: u64,
-    pub net_sent_packets: u64,
-    /// Load averages over 1, 5 and 15 minutes, in thousandths.
-    pub load_1m_milli: u32,
-    pub load_5m_milli: u32,
-    pub load_15m_milli: u32,
-    pub tcp_established: u32,
-    /// Threads that wait uninterruptibly, usually for a disk.
-    pub uninterruptible: u32,
-    pub run_queue: u32,
-    /// Zero.
-    pub reserved: u64,
+described! {
+    /// The whole scope's counters, every 10 ms. Counters only grow; one that wraps does so at 2^64.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    #[repr(align(64))]
+    #[expect(missing_docs, reason = "the names carry the meaning and the unit; /proc's own terms")]
+    pub struct Machine {
+        /// As in [`Hot`](crate::Hot).
+        pub sequence: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub check: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub generation: u32,
+        /// Bits of [`valid`](crate::valid) and [`kept`].
+        #[word(VALID, KEPT)]
+        pub valid: u16,
+        pub cpus: u16,
+        pub time_ns: u64,
+        pub cpu_user_ns: u64,
+        pub cpu_nice_ns: u64,
+        pub cpu_system_ns: u64,
+        pub cpu_irq_ns: u64,
+        pub cpu_softirq_ns: u64,
+        pub cpu_idle_ns: u64,
+        pub cpu_iowait_ns: u64,
+        pub cpu_steal_ns: u64,
+        pub context_switches: u64,
+        pub interrupts: u64,
+        pub memory_used_bytes: u64,
+        pub memory_total_bytes: u64,
+        /// Time that some thread waited for memory (PSI, "some").
+        pub memory_pressure_us: u64,
+        /// Of IP since the record began, loopback not counted.
+        pub net_received_bytes: u64,
+        pub net_sent_bytes: u64,
+        pub net_received_packets: u64,
+        pub net_sent_packets: u64,
+        /// Load averages over 1, 5 and 15 minutes, in thousandths.
+        pub load_1m_milli: u32,
+        pub load_5m_milli: u32,
+        pub load_15m_milli: u32,
+        pub tcp_established: u32,
+        /// Threads that wait uninterruptibly, usually for a disk.
+        pub uninterruptible: u32,
+        pub run_queue: u32,
+        /// Zero.
+        pub reserved: u64,
+    }
 }
 
-/// One listening port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct Port {
-    /// Its number.
-    pub port: u16,
-    /// Sockets that listen on it.
-    pub sockets: u16,
-    /// Established connections with that local port.
-    pub established: u32,
-    /// Connections that wait to be accepted.
-    pub queue: u32,
-    /// How many may wait.
-    pub queue_max: u32,
+described! {
+    /// One listening port.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    pub struct Port {
+        /// Its number.
+        pub port: u16,
+        /// Sockets that listen on it.
+        pub sockets: u16,
+        /// Established connections with that local port.
+        pub established: u32,
+        /// Connections that wait to be accepted.
+        pub queue: u32,
+        /// How many may wait.
+        pub queue_max: u32,
+    }
+
+    /// The listening ports, every 10 ms.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    #[repr(align(64))]
+    pub struct Ports {
+        /// As in [`Hot`](crate::Hot).
+        pub sequence: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub check: u32,
+        /// As in [`Hot`](crate::Hot).
+        pub generation: u32,
+        /// How many of `ports` are in use.
+        pub count: u16,
+        /// Listening sockets without a place in the kernel's table or in this one.
+        pub dropped: u16,
+        /// When it was written, in ns of the node's monotonic clock.
+        pub time_ns: u64,
+        /// In no order.
+        pub ports: [Port; PORTS_MAX],
+        /// Zero.
+        pub reserved: [u64; 5],
+    }
 }
 
-/// The listening ports, every 10 ms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub struct Ports {
-    /// As in [`Hot`](crate::Hot).
-    pub sequence: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub check: u32,
-    /// As in [`Hot`](crate::Hot).
-    pub generation: u32,
-    /// How many of `ports` are in use.
-    pub count: u16,
-    /// Listening sockets without a place in the kernel's table or in this one.
-    pub dropped: u16,
-    /// When it was written, in ns of the node's monotonic clock.
-    pub time_ns: u64,
-    /// In no order.
-    pub ports: [Port; PORTS_MAX],
-    /// Zero.
-    pub reserved: [u64; 5],
+described! {
+    /// A CPU's place.
+    struct Place {
+        slot: Slot,
+        /// The writer's own: what makes its run queue's clock the monotonic one.
+        clock_offset_ns: u64,
+        /// The writer's own: until when that holds.
+        clock_until_ns: u64,
+        slot_zero: u64,
+        tick: Tick,
+        #[word(PENDING)]
+        pending: u64,
+        zero: [u64; 3],
+    }
+
+    /// A load region with further parts behind it.
+    pub(crate) struct KernelRegion {
+        load: LoadRegion,
+        beat: Beat,
+        ports: Ports,
+        places: [Place; PLACES_MAX],
+        machine: Machine,
+    }
 }
 
 record!(Beat, BEAT_BYTES, LINE_BYTES);
@@ -277,7 +329,6 @@ pub const fn kernel_slot(cpu: usize) -> usize {
 }
 
 const _: () = {
-    use core::mem::offset_of;
     assert!(offset_of!(Beat, net_bytes) == 32 && offset_of!(Beat, cpu_used_ns) == 48);
     assert!(offset_of!(Slot, runnable) == 12 && offset_of!(Slot, switches) == 32);
     assert!(offset_of!(Tick, slot_sequence) == 24);

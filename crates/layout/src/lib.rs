@@ -1,22 +1,25 @@
 //! The data in memory that others read or change one-sidedly: load records, 8-byte words, region headers.
 //!
 //! Plain data only. This crate does no I/O, holds no pointer and asks no clock. `fabric` moves these bytes, `state`
-//! defines in which order, `policy` reads the decoded values. Every size and offset is asserted at compile time, and
-//! together they form the [`LAYOUT_HASH`] that each region carries. So two builds that disagree refuse each other by
-//! name instead of misreading a field.
+//! defines in which order, `policy` reads the decoded values. Each struct's declaration also describes it ([`describe`]). A
+//! region carries the hash of what describes its kind. So two builds that disagree refuse each other by name instead of
+//! misreading a field, and those that disagree on one kind of region use all others.
 #![forbid(unsafe_code)]
 
 mod cache;
 mod change;
 mod choice;
 mod claim;
+pub mod describe;
 mod front;
 mod hash;
 mod header;
 mod id;
 mod kernel;
 mod map;
+mod policy;
 mod record;
+mod region;
 mod share;
 mod time;
 mod vocabulary;
@@ -32,9 +35,7 @@ pub use choice::{ChoiceMap, EncodedAddress, NAME_BYTES};
 pub use claim::{Claim, ClaimMap};
 pub use front::{FrontMap, FrontWord};
 pub use hash::{fnv1a, mix64};
-pub use header::{
-    HEADER_BYTES, HeaderError, Instance, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind,
-};
+pub use header::{HEADER_BYTES, LAYOUT_VERSION, MAGIC, RegionHeader};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
 pub use kernel::{
     BEAT_BYTES, Beat, KERNEL_BEAT, KERNEL_BYTES, KERNEL_MACHINE, KERNEL_PLACES, KERNEL_PORTS, MACHINE_BYTES,
@@ -44,7 +45,9 @@ pub use kernel::{
 pub use map::{
     BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, LOAD_SHAPES, WORDS_BYTES, WORDS_OWNERSHIP,
 };
+pub use policy::{HEALTH, READING, VERDICT};
 pub use record::{ByServer, DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
+pub use region::{HEADER_HASH, HeaderError, Instance, RegionKind};
 pub use share::{NodeShare, ShareMap};
 pub use time::Time;
 pub use vocabulary::UnknownWord;

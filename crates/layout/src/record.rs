@@ -8,80 +8,92 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::LINE_BYTES;
+use crate::describe::{Described, Type, Word, described, values};
 
 /// Size of [`Hot`] in bytes.
 pub const HOT_BYTES: usize = 64;
 /// Size of [`Detail`] in bytes.
 pub const DETAIL_BYTES: usize = 192;
 
-/// Bits of [`Hot::valid`]: the fields that the node's source could fill.
-pub mod valid {
-    /// `run_queue`.
-    pub const RUN_QUEUE: u16 = 1 << 0;
-    /// `cpu_permille`.
-    pub const CPU: u16 = 1 << 1;
-    /// `memory_permille`.
-    pub const MEMORY: u16 = 1 << 2;
-    /// `net_bytes_per_s`.
-    pub const NETWORK: u16 = 1 << 3;
-    /// `connections`, `queued`, `busy`, `workers`, `served`, and `by_server` as a service time.
-    pub const ORIGIN: u16 = 1 << 4;
-    /// `pending_interrupts`.
-    pub const INTERRUPTS: u16 = 1 << 5;
-    /// All bits of this version that a node with a server of its own can fill.
-    pub const ALL: u16 = (1 << 6) - 1;
-    /// Others than the edges connect to the foreign server, and the cluster file does not say that nobody else does. So the
-    /// node must not move.
-    pub const SHARED: u16 = 1 << 13;
-    /// `connections` and `queued` alone, as the kernel counts them at the port of a foreign server. Beyond the bits of
-    /// [`kept`](crate::kept).
-    pub const CONNECTIONS: u16 = 1 << 14;
-    /// `busy` and `workers` alone, of a foreign server whose workers each hold a connection.
-    pub const WORKERS: u16 = 1 << 15;
+values! {
+    /// Bits of [`Hot::valid`]: the fields that the node's source could fill.
+    pub mod valid: u16 {
+        /// `run_queue`.
+        RUN_QUEUE = 1 << 0,
+        /// `cpu_permille`.
+        CPU = 1 << 1,
+        /// `memory_permille`.
+        MEMORY = 1 << 2,
+        /// `net_bytes_per_s`.
+        NETWORK = 1 << 3,
+        /// `connections`, `queued`, `busy`, `workers`, `served`, and `by_server` as a service time.
+        ORIGIN = 1 << 4,
+        /// `pending_interrupts`.
+        INTERRUPTS = 1 << 5,
+        /// All bits of this version that a node with a server of its own can fill.
+        ALL = (1 << 6) - 1,
+        /// Others than the edges connect to the foreign server, and the cluster file does not say that nobody else does. So the
+        /// node must not move.
+        SHARED = 1 << 13,
+        /// `connections` and `queued` alone, as the kernel counts them at the port of a foreign server. Beyond the bits of
+        /// [`kept`](crate::kept).
+        CONNECTIONS = 1 << 14,
+        /// `busy` and `workers` alone, of a foreign server whose workers each hold a connection.
+        WORKERS = 1 << 15,
+    }
 }
 
-/// The hot line, from which balance, reconfiguration and admission decide.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub struct Hot {
-    /// Raised by 2 at every publication; odd during one.
-    pub sequence: u32,
-    /// Check over all the other words; see [`Hot::sealed`].
-    pub check: u32,
-    /// The incarnation of the writer, so that a dead process's record is never taken for its successor's.
-    pub generation: u32,
-    /// Which fields hold a value: bits of [`valid`].
-    pub valid: u16,
-    /// Threads that run or wait for a CPU.
-    pub run_queue: u16,
-    /// Time of the figures, in ns of the node's monotonic clock.
-    pub time_ns: u64,
-    /// CPU in use, of all that the node may use: 0-1000.
-    pub cpu_permille: u16,
-    /// Memory in use, likewise.
-    pub memory_permille: u16,
-    /// Interrupts and softirqs raised and not yet served.
-    pub pending_interrupts: u16,
-    /// Requests that the server works on at a time.
-    pub workers: u16,
-    /// Bytes received and sent in a second.
-    pub net_bytes_per_s: u64,
-    /// Open connections to the server.
-    pub connections: u32,
-    /// Requests that wait for a worker.
-    pub queued: u32,
-    /// Requests served since the server started.
-    pub served: u64,
-    /// Workers that are serving a request.
-    pub busy: u32,
-    /// One figure, whose meaning depends on the server: see [`Hot::service_us`] and [`Hot::bypassing`].
-    pub by_server: ByServer,
+pub(crate) const VALID: Word = Word::flags("valid", valid::VALUES);
+
+described! {
+    /// The hot line, from which balance, reconfiguration and admission decide.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    #[repr(align(64))]
+    pub struct Hot {
+        /// Raised by 2 at every publication; odd during one.
+        pub sequence: u32,
+        /// Check over all the other words; see [`Hot::sealed`].
+        pub check: u32,
+        /// The incarnation of the writer, so that a dead process's record is never taken for its successor's.
+        pub generation: u32,
+        /// Which fields hold a value: bits of [`valid`].
+        #[word(VALID)]
+        pub valid: u16,
+        /// Threads that run or wait for a CPU.
+        pub run_queue: u16,
+        /// Time of the figures, in ns of the node's monotonic clock.
+        pub time_ns: u64,
+        /// CPU in use, of all that the node may use: 0-1000.
+        pub cpu_permille: u16,
+        /// Memory in use, likewise.
+        pub memory_permille: u16,
+        /// Interrupts and softirqs raised and not yet served.
+        pub pending_interrupts: u16,
+        /// Requests that the server works on at a time.
+        pub workers: u16,
+        /// Bytes received and sent in a second.
+        pub net_bytes_per_s: u64,
+        /// Open connections to the server.
+        pub connections: u32,
+        /// Requests that wait for a worker.
+        pub queued: u32,
+        /// Requests served since the server started.
+        pub served: u64,
+        /// Workers that are serving a request.
+        pub busy: u32,
+        /// One figure, whose meaning depends on the server: see [`Hot::service_us`] and [`Hot::bypassing`].
+        pub by_server: ByServer,
+    }
 }
 
 /// The figure of a hot line that means one thing of a server that keeps its own figures, and another of a foreign server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct ByServer(u32);
+
+impl Described for ByServer {
+    const TYPE: &'static Type = u32::TYPE;
+}
 
 impl ByServer {
     /// Of a server that keeps its own figures: its mean service time of a request, in us.
@@ -107,43 +119,45 @@ impl Hot {
     }
 }
 
-/// The detail part, which no decision needs. Units are in the names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-#[repr(C, align(64))]
-#[expect(missing_docs, reason = "the names carry the meaning and the unit; /proc's own terms")]
-pub struct Detail {
-    /// As in [`Hot`].
-    pub sequence: u32,
-    /// As in [`Hot`].
-    pub check: u32,
-    /// As in [`Hot`].
-    pub generation: u32,
-    /// The writer's process.
-    pub pid: u32,
-    pub time_ns: u64,
-    /// Load averages over 1, 5 and 15 minutes, in thousandths.
-    pub load_1m_milli: u32,
-    pub load_5m_milli: u32,
-    pub load_15m_milli: u32,
-    pub threads: u32,
-    pub cpu_user_ns: u64,
-    pub cpu_system_ns: u64,
-    pub cpu_iowait_ns: u64,
-    pub cpu_idle_ns: u64,
-    pub context_switches: u64,
-    pub interrupts: u64,
-    pub memory_used_bytes: u64,
-    pub memory_total_bytes: u64,
-    pub net_received_bytes: u64,
-    pub net_sent_bytes: u64,
-    pub net_received_packets: u64,
-    pub net_sent_packets: u64,
-    pub tcp_established: u32,
-    pub cpus: u32,
-    pub errors: u64,
-    pub origin_sent_bytes: u64,
-    /// Zero; reserved.
-    pub reserved: [u64; 4],
+described! {
+    /// The detail part, which no decision needs. Units are in the names.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+    #[repr(align(64))]
+    #[expect(missing_docs, reason = "the names carry the meaning and the unit; /proc's own terms")]
+    pub struct Detail {
+        /// As in [`Hot`].
+        pub sequence: u32,
+        /// As in [`Hot`].
+        pub check: u32,
+        /// As in [`Hot`].
+        pub generation: u32,
+        /// The writer's process.
+        pub pid: u32,
+        pub time_ns: u64,
+        /// Load averages over 1, 5 and 15 minutes, in thousandths.
+        pub load_1m_milli: u32,
+        pub load_5m_milli: u32,
+        pub load_15m_milli: u32,
+        pub threads: u32,
+        pub cpu_user_ns: u64,
+        pub cpu_system_ns: u64,
+        pub cpu_iowait_ns: u64,
+        pub cpu_idle_ns: u64,
+        pub context_switches: u64,
+        pub interrupts: u64,
+        pub memory_used_bytes: u64,
+        pub memory_total_bytes: u64,
+        pub net_received_bytes: u64,
+        pub net_sent_bytes: u64,
+        pub net_received_packets: u64,
+        pub net_sent_packets: u64,
+        pub tcp_established: u32,
+        pub cpus: u32,
+        pub errors: u64,
+        pub origin_sent_bytes: u64,
+        /// Zero; reserved.
+        pub reserved: [u64; 4],
+    }
 }
 
 /// Why a copy of a record was not used.

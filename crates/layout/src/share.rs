@@ -2,15 +2,17 @@
 //! each site. There is one writer, and each word stands by itself.
 
 use core::mem::offset_of;
+use std::sync::atomic::AtomicU64;
 
-use crate::{HEADER_BYTES, LINE_BYTES, NodeId, RegionHeader, SiteId};
+use crate::describe::{Word, described};
+use crate::policy::VERDICT;
+use crate::{NodeId, RegionHeader, SiteId};
 
-/// Bits of a node's word in an edge's share: `in_flight:24 answers:40`.
-const ANSWERS_BITS: u32 = 40;
+const SHARE: Word = Word::new("share", &[("in_flight", 24), ("answers", 40)]);
 /// Answers are counted modulo this.
-const ANSWERS: u64 = 1 << ANSWERS_BITS;
+const ANSWERS: u64 = SHARE.max(1) + 1;
 
-/// An edge's report on its requests at one node.
+/// An edge's report on its requests at one node: `in_flight:24 answers:40`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NodeShare {
     /// Requests sent there whose answer has not begun; at most 2^24 - 1.
@@ -21,21 +23,36 @@ pub struct NodeShare {
 
 impl NodeShare {
     /// The word's value.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        let most = u64::MAX >> ANSWERS_BITS;
+        let most = SHARE.max(0);
         let in_flight = if self.in_flight as u64 > most { most } else { self.in_flight as u64 };
-        in_flight << ANSWERS_BITS | self.answers & (ANSWERS - 1)
+        SHARE.pack([in_flight, self.answers])
     }
 
     /// Decodes the word; every value is valid.
+    #[inline]
     pub const fn decode(word: u64) -> Self {
-        NodeShare { in_flight: (word >> ANSWERS_BITS) as u32, answers: word & (ANSWERS - 1) }
+        let [in_flight, answers] = SHARE.unpack(word);
+        NodeShare { in_flight: in_flight as u32, answers }
     }
 
     /// Answers since `earlier`; 0 if there were fewer, as in another life of the edge.
     pub const fn answers_since(self, earlier: NodeShare) -> u64 {
         let passed = self.answers.wrapping_sub(earlier.answers) & (ANSWERS - 1);
         if passed < ANSWERS / 2 { passed } else { 0 }
+    }
+}
+
+described! {
+    pub(crate) struct ShareRegion {
+        header: RegionHeader,
+        beat: AtomicU64,
+        zero: [u64; 7],
+        #[word(SHARE)]
+        node: [AtomicU64; 0],
+        #[word(VERDICT)]
+        site: [AtomicU64; 0],
     }
 }
 
@@ -53,8 +70,8 @@ impl ShareMap {
     /// Offset of a read of everything, which begins with the edge's incarnation.
     pub const INCARNATION: usize = offset_of!(RegionHeader, incarnation);
     /// Raised whenever the rest has been written. If it does not rise, the edge is dead or hangs.
-    pub const BEAT: usize = HEADER_BYTES;
-    const NODES: usize = Self::BEAT + LINE_BYTES;
+    pub const BEAT: usize = offset_of!(ShareRegion, beat);
+    const NODES: usize = offset_of!(ShareRegion, node);
 
     /// A [`NodeShare`].
     pub const fn node(self, node: NodeId) -> usize {

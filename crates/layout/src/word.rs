@@ -5,14 +5,21 @@
 //! dead process finds another value and fails. Sequences wrap: at one change a microsecond 36 bits last 19 hours, and a
 //! late operation would have to sleep through a whole turn and wake at the very value it expects.
 
+use crate::describe::{Word, values};
 use crate::id::{EdgeId, NODES_MAX, SiteId};
 
-const FIELD: u64 = (1 << 12) - 1;
-const SEQUENCE_40: u64 = (1 << 40) - 1;
-/// A count of nodes.
-const COUNT: u64 = NODES_MAX as u64;
+pub(crate) const LOCK: Word = Word::new("lock", &[("owner", 12), ("incarnation", 12), ("sequence", 40)]);
+pub(crate) const BUDGET: Word = Word::new("budget", &[("floor", 14), ("current", 14), ("generation", 36)]);
+pub(crate) const OWNERSHIP: Word =
+    Word::new("ownership", &[("state", 4), ("site", 12), ("next", 12), ("generation", 36)])
+        .with(NodeState::VALUES);
+/// Also a [`Change`](crate::Change).
+pub(crate) const ACK: Word =
+    Word::new("ack", &[("code", 8), ("cause", 4), ("step", 4), ("generation", 36), ("kind", 4)])
+        .with(kind::VALUES);
+const SEQUENCE_40: u64 = LOCK.max(2);
 /// The largest generation of an ownership word or a budget, after which it wraps to 0.
-pub const SEQUENCE_MAX: u64 = (1 << 36) - 1;
+pub const SEQUENCE_MAX: u64 = OWNERSHIP.max(3);
 
 /// A site's lock, whose holder may reconfigure the site: `owner:12 incarnation:12 sequence:40`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -28,16 +35,13 @@ pub struct Lock {
 impl Lock {
     /// The word's value.
     pub const fn encode(self) -> u64 {
-        owner_field(self.owner) << 52 | (self.incarnation as u64 & FIELD) << 40 | self.sequence & SEQUENCE_40
+        LOCK.pack([owner_field(self.owner), self.incarnation as u64, self.sequence])
     }
 
     /// From the word's value; every value means something.
     pub const fn decode(word: u64) -> Self {
-        Lock {
-            owner: owner_of(word >> 52),
-            incarnation: (word >> 40 & FIELD) as u16,
-            sequence: word & SEQUENCE_40,
-        }
+        let [owner, incarnation, sequence] = LOCK.unpack(word);
+        Lock { owner: owner_of(owner), incarnation: incarnation as u16, sequence }
     }
 
     /// The successor held by `owner` in its life `incarnation`: taken, renewed or stolen.
@@ -65,18 +69,13 @@ pub struct Budget {
 impl Budget {
     /// The word's value.
     pub const fn encode(self) -> u64 {
-        (self.floor as u64 & COUNT) << 50
-            | (self.current as u64 & COUNT) << 36
-            | self.generation & SEQUENCE_MAX
+        BUDGET.pack([self.floor as u64, self.current as u64, self.generation])
     }
 
     /// From the word's value.
     pub const fn decode(word: u64) -> Self {
-        Budget {
-            floor: (word >> 50) as u16,
-            current: (word >> 36 & COUNT) as u16,
-            generation: word & SEQUENCE_MAX,
-        }
+        let [floor, current, generation] = BUDGET.unpack(word);
+        Budget { floor: floor as u16, current: current as u16, generation }
     }
 
     /// The successor after one node was reserved for another site; `None` at the floor.
@@ -104,22 +103,24 @@ impl Budget {
     }
 }
 
-/// What a node is doing, as the cluster sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum NodeState {
-    /// It belongs to no site, and any site may take it.
-    Free = 0,
-    /// It serves `Ownership::site`.
-    Serving = 1,
-    /// It leaves `Ownership::site` for `Ownership::next`, or to be held: gets no new requests until it has acknowledged.
-    Draining = 2,
-    /// It belongs to `Ownership::site` and serves nobody, until a person resumes or moves it.
-    Held = 3,
-    /// It serves `Ownership::site`, and only a person takes it from there.
-    Pinned = 4,
-    /// It has left `Ownership::site`, if it had one, and runs the commands that make it serve `Ownership::next`.
-    Changing = 5,
+values! {
+    /// What a node is doing, as the cluster sees it.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[repr(u8)]
+    pub enum NodeState {
+        /// It belongs to no site, and any site may take it.
+        Free = 0,
+        /// It serves `Ownership::site`.
+        Serving = 1,
+        /// It leaves `Ownership::site` for `Ownership::next`, or to be held: gets no new requests until it has acknowledged.
+        Draining = 2,
+        /// It belongs to `Ownership::site` and serves nobody, until a person resumes or moves it.
+        Held = 3,
+        /// It serves `Ownership::site`, and only a person takes it from there.
+        Pinned = 4,
+        /// It has left `Ownership::site`, if it had one, and runs the commands that make it serve `Ownership::next`.
+        Changing = 5,
+    }
 }
 
 impl NodeState {
@@ -161,22 +162,21 @@ impl Ownership {
     }
 
     /// The word's value.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        (self.state as u64) << 60
-            | site_field(self.site) << 48
-            | site_field(self.next) << 36
-            | self.generation & SEQUENCE_MAX
+        OWNERSHIP.pack([self.state as u64, site_field(self.site), site_field(self.next), self.generation])
     }
 
     /// From the word's value, in a cluster of so many sites; `None` for what no mover of such a cluster writes: a state
     /// that this version does not know, a state without its site, a site that does not exist, a move from a site to itself.
+    #[inline]
     pub const fn decode(word: u64, sites: usize) -> Option<Self> {
-        let (from, to) = (word >> 48 & FIELD, word >> 36 & FIELD);
+        let [state, from, to, generation] = OWNERSHIP.unpack(word);
         if from > sites as u64 || to > sites as u64 || from != 0 && from == to {
             return None;
         }
         let (site, next) = (site_of(from), site_of(to));
-        let state = match (word >> 60, site, next) {
+        let state = match (state, site, next) {
             (0, None, None) => NodeState::Free,
             (1, Some(_), None) => NodeState::Serving,
             (2, Some(_), _) => NodeState::Draining,
@@ -185,7 +185,7 @@ impl Ownership {
             (5, _, Some(_)) => NodeState::Changing,
             _ => return None,
         };
-        Some(Ownership { state, site, next, generation: word & SEQUENCE_MAX })
+        Some(Ownership { state, site, next, generation })
     }
 
     /// The successor of `word`, whatever that is: serving `site`, or free.
@@ -256,6 +256,16 @@ const fn raised(generation: u64) -> u64 {
     generation.wrapping_add(1) & SEQUENCE_MAX
 }
 
+values! {
+    /// What the word is in which a node acknowledges.
+    pub(crate) mod kind: u64 {
+        ACK = 1,
+        CHANGED = 2,
+        UNDONE = 3,
+        FAILED = 4,
+    }
+}
+
 /// The last ownership that the node itself acted on: `generation:36 state:4`. Stored by the node's CPU only.
 ///
 /// A draining node acknowledges once the requests of the site that it leaves are done.
@@ -267,13 +277,16 @@ pub struct Ack {
 
 impl Ack {
     /// The word's value.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        (self.generation & SEQUENCE_MAX) << 4 | 1
+        ACK.pack([0, 0, 0, self.generation, kind::ACK])
     }
 
     /// From the word's value; `None` before the first acknowledgement.
+    #[inline]
     pub const fn decode(word: u64) -> Option<Self> {
-        if word & 0xf == 1 { Some(Ack { generation: word >> 4 & SEQUENCE_MAX }) } else { None }
+        let [_, _, _, generation, of] = ACK.unpack(word);
+        if of == kind::ACK { Some(Ack { generation }) } else { None }
     }
 }
 
@@ -297,8 +310,9 @@ const fn site_field(site: Option<SiteId>) -> u64 {
     }
 }
 
+#[inline]
 const fn site_of(field: u64) -> Option<SiteId> {
     if field == 0 { None } else { Some(SiteId::new(field as usize - 1)) }
 }
 
-const _: () = assert!(NODES_MAX.next_power_of_two() == 1 << 14 && COUNT + 1 == 1 << 14);
+const _: () = assert!(BUDGET.max(1) == NODES_MAX as u64 && BUDGET.max(2) == SEQUENCE_MAX);

@@ -13,6 +13,8 @@
 
 use std::time::Duration;
 
+use sidelong_layout::HEALTH;
+
 use crate::{SettingsError, Time};
 
 /// When a node is taken out, and when it is tried again.
@@ -107,9 +109,7 @@ enum Phase {
     Trial = 2,
 }
 
-const COUNT_BITS: u32 = 8;
-const UNTIL_BITS: u32 = 54;
-const UNTIL_US_MAX: u64 = (1 << UNTIL_BITS) - 1;
+const UNTIL_US_MAX: u64 = HEALTH.max(2);
 
 impl Health {
     /// A node without failures.
@@ -175,18 +175,21 @@ impl Health {
     }
 
     /// Encodes it as one word.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        (self.phase as u64) << (COUNT_BITS + UNTIL_BITS) | (self.count as u64) << UNTIL_BITS | self.until_us
+        HEALTH.pack([self.phase as u64, self.count as u64, self.until_us])
     }
 
     /// Decodes a word. An unknown phase is treated as a trial, which ends by itself.
+    #[inline]
     pub const fn decode(word: u64) -> Self {
-        let phase = match word >> (COUNT_BITS + UNTIL_BITS) {
+        let [phase, count, until_us] = HEALTH.unpack(word);
+        let phase = match phase {
             0 => Phase::Up,
             1 => Phase::Down,
             _ => Phase::Trial,
         };
-        Health { phase, count: (word >> UNTIL_BITS) as u8, until_us: word & UNTIL_US_MAX }
+        Health { phase, count: count as u8, until_us }
     }
 }
 

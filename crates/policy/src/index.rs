@@ -10,7 +10,7 @@
 //! between two scans would go to the node that looked best. It never blocks, and takes a few nanoseconds.
 
 use serde::{Deserialize, Serialize};
-use sidelong_layout::{Hot, valid};
+use sidelong_layout::{Hot, READING, valid};
 
 use crate::SettingsError;
 
@@ -196,13 +196,10 @@ impl Default for Weights {
     }
 }
 
-/// Bits of an encoded [`Reading`]: `index:28 per_request:20 in_flight:16`.
-const PER_REQUEST_BITS: u32 = 20;
-const IN_FLIGHT_BITS: u32 = 16;
 /// The largest index that a reading holds: 26,843 times full.
-const INDEX_MAX: u32 = (1 << 28) - 1;
+const INDEX_MAX: u32 = READING.max(0) as u32;
 /// The largest addition for one request: 104 times full.
-const PER_REQUEST_MAX: u32 = (1 << PER_REQUEST_BITS) - 1;
+const PER_REQUEST_MAX: u32 = READING.max(1) as u32;
 
 /// A node's index as of the last scan, with what is needed to update it to the present.
 ///
@@ -244,19 +241,16 @@ impl Reading {
     }
 
     /// Encodes it as one word.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        (self.index as u64) << (PER_REQUEST_BITS + IN_FLIGHT_BITS)
-            | (self.per_request as u64) << IN_FLIGHT_BITS
-            | self.in_flight as u64
+        READING.pack([self.index as u64, self.per_request as u64, self.in_flight as u64])
     }
 
     /// Decodes a word. Every value is valid, and 0 is an idle node.
+    #[inline]
     pub const fn decode(word: u64) -> Self {
-        Reading {
-            index: (word >> (PER_REQUEST_BITS + IN_FLIGHT_BITS)) as u32,
-            per_request: (word >> IN_FLIGHT_BITS) as u32 & PER_REQUEST_MAX,
-            in_flight: word as u16,
-        }
+        let [index, per_request, in_flight] = READING.unpack(word);
+        Reading { index: index as u32, per_request: per_request as u32, in_flight: in_flight as u16 }
     }
 }
 

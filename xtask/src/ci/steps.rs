@@ -9,6 +9,7 @@ use super::{Failure, Run, Step, guests, smoke};
 use crate::bpf::{self, Checked};
 use crate::error::Error;
 use crate::exec;
+use crate::headers;
 use crate::repo::Repo;
 use crate::tidy;
 
@@ -31,6 +32,7 @@ pub(super) const STEPS: &[Step] = &[
         proves: "dependencies are licensed and come from where deny.toml allows",
         run: deny,
     },
+    Step { name: "headers", proves: "the C header is what the declarations of regions say", run: headers },
     Step { name: "bpf", proves: "the objects for the kernel are what their sources say", run: bpf },
     Step { name: "test", proves: "all tests pass, those in the documentation included", run: test },
     Step { name: "doc", proves: "the documentation builds, and its links lead somewhere", run: doc },
@@ -121,6 +123,13 @@ fn deny(run: &mut Run) -> Result<(), Failure> {
         return Ok(());
     }
     run.must(run.cargo(&["deny", "--locked", "--log-level", "warn", "check", "licenses", "bans", "sources"]))
+}
+
+fn headers(run: &mut Run) -> Result<(), Failure> {
+    match headers::is_same(&run.root)? {
+        true => Ok(()),
+        false => Err(Failure::Unmet(format!("the C header is {}", headers::OTHERWISE))),
+    }
 }
 
 fn bpf(run: &mut Run) -> Result<(), Failure> {

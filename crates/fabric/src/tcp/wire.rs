@@ -2,8 +2,8 @@
 //!
 //! | frame | bytes | fields |
 //! |---|---|---|
-//! | hello | 176 | magic 8, protocol 4, layout version 4, layout hash 8, token 16, name length 8, name 128 |
-//! | greeting | 32 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8 |
+//! | hello | 176 | magic 8, protocol 4, layout version 4, hash of headers 8, token 16, name length 8, name 128 |
+//! | greeting | 32 | magic 8, status 4, protocol 4, layout version 4, zero 4, hash of headers 8 |
 //! | request | 40 | tag 8, offset 8, a 8, b 8, length 4, kind 1, zero 1, region 2; then the words to write or send |
 //! | claim | 168 | a request of kind 7 with the token as `a` and `b` and the name's length; then the name 128 |
 //! | answer | 16 | tag 8, length 4, status 1, zero 3; then the words read, or the word before an atomic |
@@ -13,7 +13,7 @@
 //! `a` and `b` are the expected and the new word of a compare-and-swap. `a` is also the operand of a fetch-and-add, and the
 //! value that a write passes to the inbox. Decoding never panics and never allocates, whatever the bytes.
 
-use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
+use sidelong_layout::{HEADER_HASH, HeaderError, LAYOUT_VERSION, RegionKind};
 
 use crate::OpError;
 use crate::access::Token;
@@ -52,7 +52,7 @@ impl<'a> Hello<'a> {
         put(&mut frame, 0, MAGIC.to_le_bytes());
         put(&mut frame, 8, PROTOCOL.to_le_bytes());
         put(&mut frame, 12, LAYOUT_VERSION.to_le_bytes());
-        put(&mut frame, 16, LAYOUT_HASH.to_le_bytes());
+        put(&mut frame, 16, HEADER_HASH.to_le_bytes());
         put(&mut frame, 24, self.token.0.to_le_bytes());
         put(&mut frame, 40, (self.name.len() as u64).to_le_bytes());
         frame[48..48 + self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -68,7 +68,7 @@ impl<'a> Hello<'a> {
             return Ok(Err(Greeting::Protocol));
         }
         let layout = (u32::from_le_bytes(get(frame, 12)), u64::from_le_bytes(get(frame, 16)));
-        if layout != (LAYOUT_VERSION, LAYOUT_HASH) {
+        if layout != (LAYOUT_VERSION, HEADER_HASH) {
             return Ok(Err(Greeting::Layout));
         }
         let token = Token(u128::from_le_bytes(get(frame, 24)));
@@ -106,7 +106,7 @@ impl Greeting {
         put(&mut frame, 8, (self as u32).to_le_bytes());
         put(&mut frame, 12, PROTOCOL.to_le_bytes());
         put(&mut frame, 16, LAYOUT_VERSION.to_le_bytes());
-        put(&mut frame, 24, LAYOUT_HASH.to_le_bytes());
+        put(&mut frame, 24, HEADER_HASH.to_le_bytes());
         frame
     }
 
@@ -122,8 +122,8 @@ impl Greeting {
             Err(Unwelcome::Protocol(protocol))
         } else if version != LAYOUT_VERSION {
             Err(Unwelcome::Layout(HeaderError::Version { found: version }))
-        } else if hash != LAYOUT_HASH {
-            Err(Unwelcome::Layout(HeaderError::Layout { found: hash }))
+        } else if hash != HEADER_HASH {
+            Err(Unwelcome::Layout(HeaderError::Layout { kind: RegionKind::Raw, found: hash }))
         } else if status != Greeting::Accepted as u32 {
             Err(Unwelcome::Key)
         } else {

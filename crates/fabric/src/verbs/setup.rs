@@ -5,8 +5,8 @@
 //!
 //! | message | bytes | fields |
 //! |---|---|---|
-//! | request | 80 + name | magic 8, protocol 4, layout version 4, layout hash 8, token 16, endpoint 36, zero 2, name length 2, name |
-//! | answer | 120 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8, address 8, incarnation 8, length 8, rkey 4, endpoint 36, inbox 24 |
+//! | request | 80 + name | magic 8, protocol 4, layout version 4, hash of headers 8, token 16, endpoint 36, zero 2, name length 2, name |
+//! | answer | 120 | magic 8, status 4, protocol 4, layout version 4, zero 4, hash of headers 8, address 8, incarnation 8, length 8, rkey 4, endpoint 36, inbox 24 |
 //! | endpoint | 36 | GID 16, queue pair 4, first sequence 4, LID 2, MTU 1, reads 1, zero 8 |
 //! | inbox | 24 | address 8, rkey 4, slots 4, longest message 4, zero 4; 0 slots without an inbox |
 //!
@@ -14,7 +14,7 @@
 
 use std::net::SocketAddr;
 
-use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
+use sidelong_layout::{HEADER_HASH, HeaderError, LAYOUT_VERSION, RegionKind};
 
 use super::sys::Peer;
 use crate::access::Token;
@@ -105,7 +105,7 @@ impl<'a> Request<'a> {
         put(&mut bytes, 0, MAGIC.to_le_bytes());
         put(&mut bytes, 8, PROTOCOL.to_le_bytes());
         put(&mut bytes, 12, LAYOUT_VERSION.to_le_bytes());
-        put(&mut bytes, 16, LAYOUT_HASH.to_le_bytes());
+        put(&mut bytes, 16, HEADER_HASH.to_le_bytes());
         put(&mut bytes, 24, self.token.0.to_le_bytes());
         self.endpoint.put(&mut bytes[40..]);
         put(&mut bytes, 78, (self.name.len() as u16).to_le_bytes());
@@ -122,7 +122,7 @@ impl<'a> Request<'a> {
             return Ok(Err(Refusal::Protocol));
         }
         let layout = (u32::from_le_bytes(get(bytes, 12)?), u64::from_le_bytes(get(bytes, 16)?));
-        if layout != (LAYOUT_VERSION, LAYOUT_HASH) {
+        if layout != (LAYOUT_VERSION, HEADER_HASH) {
             return Ok(Err(Refusal::Layout));
         }
         let token = Token(u128::from_le_bytes(get(bytes, 24)?));
@@ -231,7 +231,7 @@ pub(super) fn encode_answer(answer: &Result<Grant, Refusal>) -> Vec<u8> {
     put(&mut bytes, 8, answer.as_ref().map_or_else(|refusal| *refusal as u32, |_| 0).to_le_bytes());
     put(&mut bytes, 12, PROTOCOL.to_le_bytes());
     put(&mut bytes, 16, LAYOUT_VERSION.to_le_bytes());
-    put(&mut bytes, 24, LAYOUT_HASH.to_le_bytes());
+    put(&mut bytes, 24, HEADER_HASH.to_le_bytes());
     if let Ok(grant) = answer {
         put(&mut bytes, 32, grant.address.to_le_bytes());
         put(&mut bytes, 40, grant.incarnation.to_le_bytes());
@@ -260,8 +260,8 @@ pub(super) fn decode_answer(bytes: &[u8]) -> Result<Grant, Unwelcome> {
     if version != LAYOUT_VERSION {
         return Err(Unwelcome::Layout(HeaderError::Version { found: version }));
     }
-    if hash != LAYOUT_HASH {
-        return Err(Unwelcome::Layout(HeaderError::Layout { found: hash }));
+    if hash != HEADER_HASH {
+        return Err(Unwelcome::Layout(HeaderError::Layout { kind: RegionKind::Raw, found: hash }));
     }
     match status {
         0 if bytes.len() == ANSWER_BYTES => Ok(Grant {

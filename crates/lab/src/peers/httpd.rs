@@ -59,7 +59,7 @@ pub(super) fn forget(place: &Deployment) {
 pub(crate) fn is_of_this_release(place: &Deployment) -> Result<()> {
     let log = place.directory.join(LOG);
     let said = file(&log, std::fs::read_to_string(&log))?;
-    match said.lines().find(|line| line.contains("layout version")) {
+    match said.lines().find(|line| line.contains(": of layout ")) {
         None => Ok(()),
         Some(line) => Err(Error::Serve { what: MODULE.to_owned(), said: line.to_owned() }),
     }

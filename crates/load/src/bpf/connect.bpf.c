@@ -2,7 +2,7 @@
 /*
  * Sends TCP connections to a site's address to a node of the site, and counts them there until TCP has closed them: a worker
  * of a front that is no process. It reads the front's choice and writes the counts of slot 0, in two maps that the front has
- * mapped; crates/layout has them (choice.rs, workers.rs), and fronts/lib/front.c is the same for other workers.
+ * mapped (fronts/lib/layout.h), and fronts/lib/front.c is the same for other workers.
  *
  * A connection raises its node's count, then reads the node's ownership again, and takes the count back if the node no longer
  * serves the site (crates/layout, front.rs).
@@ -13,6 +13,8 @@
 
 #include <bpf_core_read.h>
 #include <bpf_endian.h>
+
+#include "layout.h"
 
 char licence[] SEC("license") = "Dual MIT/GPL";
 
@@ -25,18 +27,14 @@ char licence[] SEC("license") = "Dual MIT/GPL";
 #define ALLOW 1
 #define REFUSE 0
 
-/* Words of a header, and of an entry. */
-#define HEADER 8
-#define STATE 8
-#define SITE 16
-#define NODE 8
-#define SERVER 4
-#define COUNTS 4
+/* In words: the size of a struct, and where in it a field is. */
+#define WORDS(type) ((u32)(sizeof(struct type) / 8))
+#define AT(type, field) ((u32)(__builtin_offsetof(struct type, field) / 8))
 
 /* crates/policy: Balance::LeastConnections. */
 #define LEAST_CONNECTIONS 2
-/* crates/policy, verdict.rs: `part:31 turn:30 why:3`. */
-#define CIRCLE (1U << 30)
+/* crates/policy, verdict.rs. */
+#define CIRCLE ((u32)VERDICT_TURN_MAX + 1)
 #define WHYS 7
 
 struct config {
@@ -86,18 +84,14 @@ static __always_inline u64 chosen(u32 word)
     return at ? *at : 0;
 }
 
-#define TIME_AT STATE
-#define STALE_AT (STATE + 1)
-#define BALANCE_AT (STATE + 3)
-
 static __always_inline u32 site_at(u32 site)
 {
-    return 2 * HEADER + site * SITE;
+    return AT(choice_region, site) + site * WORDS(choice_site);
 }
 
 static __always_inline u32 node_at(u32 node)
 {
-    return site_at(config.sites) + node * NODE;
+    return site_at(config.sites) + node * WORDS(choice_node);
 }
 
 static __always_inline u32 list_words(void)
@@ -112,19 +106,19 @@ static __always_inline u32 list_at(u32 site)
 
 static __always_inline u32 server_at(u32 node)
 {
-    return list_at(config.sites) + node * SERVER;
+    return list_at(config.sites) + node * WORDS(choice_server);
 }
 
-/* Of a node's line that all workers share: `sent`, `trial`, `uncounted`, and of these programs the time of the last refusal. */
+/* What all workers share of a node. */
 static __always_inline u32 shared_at(u32 node)
 {
-    return HEADER + node * NODE;
+    return AT(workers_region, node) + node * WORDS(worker_node);
 }
 
-/* Of a node in slot 0, behind its owner: `in_flight`, `unanswered`, `answers`, `refused:32 other:32`. */
+/* Of a node in slot 0. */
 static __always_inline u32 counts_at(u32 node)
 {
-    return shared_at(config.nodes) + NODE + node * COUNTS;
+    return shared_at(config.nodes) + AT(worker_slot, counts) + node * WORDS(worker_counts);
 }
 
 /* A full barrier, too: an addition is one on every machine only if its result is used. */
@@ -162,27 +156,30 @@ static __always_inline u32 member(const struct request *of, u32 candidate)
     return node < config.nodes ? node : 0;
 }
 
-/* `state:4 site:12 next:12 generation:36`, serving is 1 and pinned 4. */
+/* All of an ownership but where it goes and its generation, in that state and of that site. */
+#define OWNED(state, site) \
+    ((u64)(state) << (OWNERSHIP_STATE_AT - OWNERSHIP_NEXT_AT) | (site) << (OWNERSHIP_SITE_AT - OWNERSHIP_NEXT_AT))
+
 static __always_inline bool serves(u32 node, u32 site)
 {
-    u64 says = chosen(node_at(node)) >> 36;
-    u64 of_site = (u64)(site + 1) << 12;
+    u64 says = chosen(node_at(node) + AT(choice_node, ownership)) >> OWNERSHIP_NEXT_AT;
+    u64 one = (u64)(site + 1);
 
-    return says == (1ULL << 24 | of_site) || says == (4ULL << 24 | of_site);
+    return says == OWNED(OWNERSHIP_SERVING, one) || says == OWNED(OWNERSHIP_PINNED, one);
 }
 
-/* crates/policy, health.rs: `phase:2 count:8 until_us:54`. */
+/* crates/policy, health.rs. */
 enum health { UP, DOWN, TO_BE_TRIED };
 
 static __always_inline enum health health_of(u32 node, u64 now_ns, u64 *word)
 {
-    u32 shared = shared_at(node) + 1;
+    u32 shared = shared_at(node) + AT(worker_node, trial);
     volatile u64 *trial;
 
-    *word = chosen(node_at(node) + 2);
-    if (*word >> 62 == 0)
+    *word = chosen(node_at(node) + AT(choice_node, health));
+    if (*word >> HEALTH_PHASE_AT == 0)
         return UP;
-    if (now_ns / 1000 < (*word & ((1ULL << 54) - 1)))
+    if (now_ns / 1000 < (*word & HEALTH_UNTIL_US_MAX))
         return DOWN;
     /* The trial may be under way, and the front has not looked yet. */
     trial = bpf_map_lookup_elem(&counts, &shared);
@@ -191,7 +188,7 @@ static __always_inline enum health health_of(u32 node, u64 now_ns, u64 *word)
 
 static __always_inline bool is_usable(const struct request *of, u32 node)
 {
-    u32 shared = shared_at(node) + 3;
+    u32 shared = shared_at(node) + AT(worker_node, refused_ns);
     volatile u64 *refused_ns = bpf_map_lookup_elem(&counts, &shared);
     u64 word;
 
@@ -199,17 +196,18 @@ static __always_inline bool is_usable(const struct request *of, u32 node)
            && refused_ns && *refused_ns <= of->known_ns;
 }
 
-/* A reading is `index:28 per_request:20 sent:16`, brought up to date by what was sent since. */
+/* A reading, brought up to date by what was sent since. */
 static __always_inline s64 load_of(const struct request *of, u32 node)
 {
-    u64 reading = chosen(node_at(node) + 1);
+    u64 reading = chosen(node_at(node) + AT(choice_node, reading));
     u32 shared = shared_at(node);
     volatile u64 *sent = bpf_map_lookup_elem(&counts, &shared);
     s64 since = sent ? (s16)((u16)*sent - (u16)reading) : 0;
 
     if (of->by_connections)
-        return (s64)(u32)chosen(node_at(node) + 3) + since;
-    return (s64)(reading >> 36) + since * (s64)(reading >> 16 & 0xfffff);
+        return (s64)(u32)chosen(node_at(node) + AT(choice_node, requests)) + since;
+    return (s64)(reading >> READING_INDEX_AT)
+           + since * (s64)(reading >> READING_PER_REQUEST_AT & READING_PER_REQUEST_MAX);
 }
 
 /* A number below `count`. */
@@ -252,7 +250,7 @@ static __always_inline u32 choose(struct request *of)
 /* Whether a node gets this connection. Of those to one that has failed, and may be tried, one does. */
 static __always_inline bool wins(const struct request *of, u32 node)
 {
-    u32 shared = shared_at(node) + 1;
+    u32 shared = shared_at(node) + AT(worker_node, trial);
     u64 *trial, word, last;
     enum health health = health_of(node, of->now_ns, &word);
 
@@ -300,7 +298,7 @@ static __always_inline bool begin(u64 cookie, u64 node)
 /* The front hears of a refusal at its next scan. Until then the node would seem idle, and get most connections. */
 static __always_inline void avoid(u32 node)
 {
-    u32 shared = shared_at(node) + 3;
+    u32 shared = shared_at(node) + AT(worker_node, refused_ns);
     volatile u64 *refused_ns = bpf_map_lookup_elem(&counts, &shared);
 
     if (refused_ns)
@@ -310,10 +308,10 @@ static __always_inline void avoid(u32 node)
 /* Whether the site admits a connection: by the verdict, a part of all. */
 static __always_inline bool admits(u32 site)
 {
-    u64 verdict = chosen(site_at(site));
-    u32 part = verdict >> 33, turn = verdict >> 3 & (CIRCLE - 1);
+    u64 verdict = chosen(site_at(site) + AT(choice_site, verdict));
+    u32 part = verdict >> VERDICT_PART_AT, turn = verdict >> VERDICT_TURN_AT & VERDICT_TURN_MAX;
 
-    if (part >= CIRCLE || (verdict & 7) >= WHYS)
+    if (part >= CIRCLE || (verdict & VERDICT_WHY_MAX) >= WHYS)
         return true;
     return (((bpf_get_prandom_u32() >> 2) - turn) & (CIRCLE - 1)) < part;
 }
@@ -335,16 +333,16 @@ static __always_inline int direct(struct bpf_sock_addr *context, struct address 
 
     if (!site)
         return ALLOW;
-    time_ns = chosen(TIME_AT);
+    time_ns = chosen(AT(choice_region, time_ns));
     of.now_ns = bpf_ktime_get_ns();
     of.site = *site;
-    of.members = chosen(site_at(of.site) + 1);
+    of.members = chosen(site_at(of.site) + AT(choice_site, members));
     if (of.members > config.nodes)
         of.members = config.nodes;
     /* The front may have scanned since `now_ns`. */
-    of.is_stale = !time_ns || (of.now_ns > time_ns && of.now_ns - time_ns > chosen(STALE_AT));
+    of.is_stale = !time_ns || (of.now_ns > time_ns && of.now_ns - time_ns > chosen(AT(choice_region, stale_ns)));
     of.known_ns = of.is_stale ? of.now_ns - AVOIDED_NS : time_ns;
-    of.by_connections = chosen(BALANCE_AT) == LEAST_CONNECTIONS;
+    of.by_connections = chosen(AT(choice_region, balance)) == LEAST_CONNECTIONS;
     if (!of.members || (!of.is_stale && !admits(of.site)))
         return refuse();
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -365,10 +363,11 @@ static __always_inline int direct(struct bpf_sock_addr *context, struct address 
         server = chosen(server_at(node));
         to->port = bpf_htons(server >> 16 & 0xffff);
         if ((u16)server == 4) {
-            to->ip[3] = chosen(server_at(node) + 1);
+            to->ip[3] = chosen(server_at(node) + AT(choice_server, address));
             return ALLOW;
         }
-        u64 low = chosen(server_at(node) + 1), high = chosen(server_at(node) + 2);
+        u64 low = chosen(server_at(node) + AT(choice_server, address));
+        u64 high = chosen(server_at(node) + AT(choice_server, address) + 1);
 
         to->ip[0] = low;
         to->ip[1] = low >> 32;
@@ -447,13 +446,13 @@ int on_state(struct bpf_sock_ops *context)
     u64 node = *at;
 
     if (before == TCP_SYN_SENT && after == TCP_ESTABLISHED)
-        add(counts_at(node) + 2, 1);
+        add(counts_at(node) + AT(worker_counts, answers), 1);
     if (after != TCP_CLOSE)
         return ALLOW;
     if (before == TCP_SYN_SENT) {
         bool refused = is_refused(context);
 
-        add(counts_at(node) + 3, refused ? 1ULL << 32 : 1);
+        add(counts_at(node) + AT(worker_counts, failed), refused ? 1ULL << 32 : 1);
         if (refused)
             avoid(node);
     }

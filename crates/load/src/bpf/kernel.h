@@ -24,6 +24,10 @@ typedef s64 __s64;
 typedef u16 __be16;
 typedef u32 __be32;
 typedef u32 __wsum;
+typedef u8 uint8_t;
+typedef u16 uint16_t;
+typedef u32 uint32_t;
+typedef u64 uint64_t;
 typedef _Bool bool;
 
 #define true 1

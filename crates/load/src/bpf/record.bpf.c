@@ -24,6 +24,8 @@ char licence[] SEC("license") = "Dual MIT/GPL";
 #define DEPTH_MAX 8
 /* Listening sockets that are known at a time. */
 #define LISTENERS_MAX 64
+/* NUMA nodes whose memory is counted. */
+#define MEMORY_NODES_MAX 8
 /* Established connections that are counted at a time: twice as many find a place in most buckets. A power of two each. */
 #define CONNECTIONS_MAX 262144
 #define BUCKET 16
@@ -68,7 +70,7 @@ struct config {
 const volatile struct config config SEC(".rodata.config");
 
 /* The one that peers map. */
-struct region region SEC(".data.region");
+struct kernel_region region SEC(".data.region");
 
 /* Fields that the loader found to disagree with /proc: bits of `valid` that are left out. */
 u32 distrusted SEC(".data.distrust");
@@ -88,7 +90,7 @@ struct cpu cpus[CPUS_MAX];
 u64 listeners[LISTENERS_MAX];
 u32 listeners_dropped;
 u32 established[65536];
-u64 nodes[NODES_MAX];
+u64 nodes[MEMORY_NODES_MAX];
 u32 node_count;
 u64 group_memory;
 u64 net;
@@ -205,7 +207,7 @@ static __always_inline void publish(volatile u64 *to, const u64 *from, const int
 /* An event on a CPU whose run-queue lock is held. */
 static __always_inline void mark(struct rq *rq, struct place *place, u32 runnable, bool switched, u64 running)
 {
-    volatile u64 *slot = place->slot;
+    volatile u64 *slot = (u64 *)&place->slot;
     u64 words[SLOT_WORDS];
     u64 clock = rq->clock;
 
@@ -514,7 +516,7 @@ static long tick_cpu(u32 number, void *unused)
     struct place *place = place_of(number);
     u64 rq = cpu_of(number)->rq;
     bool is_placed = has_place(number);
-    u32 slot = (u32)*(volatile u64 *)place->slot;
+    u32 slot = (u32)*(volatile u64 *)&place->slot;
     u32 online = 0, runnable = 0;
 
     barrier();
@@ -550,7 +552,7 @@ static long tick_cpu(u32 number, void *unused)
                    (u64)(online ? TICK_ONLINE : 0) << 48;
         words[2] = bpf_ktime_get_ns();
         words[3] = slot;
-        publish(place->tick, words, TICK_WORDS);
+        publish((u64 *)&place->tick, words, TICK_WORDS);
     }
     return 0;
 }
@@ -575,7 +577,7 @@ static int on_beat(void *map, u32 *key, struct timers *value)
     beat.unplaced = tick.unplaced;
     beat.run_queue = tick.run_queue;
     beat.time_ns = bpf_ktime_get_ns();
-    publish(region.beat, (const u64 *)&beat, sizeof(beat) / 8);
+    publish((u64 *)&region.beat, (const u64 *)&beat, sizeof(beat) / 8);
     return 0;
 }
 
@@ -602,7 +604,7 @@ static __always_inline void find_memory(struct task_struct *task)
         return;
     u64 info = css - OFFSET(struct mem_cgroup, css) + OFFSET(struct mem_cgroup, nodeinfo);
     /* Node numbers without a gap, or the memory is not had. */
-    for (u32 i = 0; i < NODES_MAX; i++) {
+    for (u32 i = 0; i < MEMORY_NODES_MAX; i++) {
         u64 at = i < config.nodes ? peek(info + 8 * i) : 0;
         if (!at)
             break;

@@ -104,7 +104,7 @@ static long survey_cpu(u32 number, void *unused)
 static __always_inline u64 since_start(u64 now, u64 *first, u64 *last)
 {
     /* Nothing has been published yet. Beats wrap in 50 days, and sequences never come back to 0. */
-    if (!(u32)*(volatile u64 *)region.machine)
+    if (!(u32)*(volatile u64 *)&region.machine)
         *first = now;
     u64 passed = now - *first;
 
@@ -129,7 +129,7 @@ static __always_inline void survey_memory(void)
 {
     u64 managed = 0, free = 0, reserve = 0, low = 0, cache = 0, reclaimable = 0;
 
-    for (u32 i = 0; i < NODES_MAX && i < node_count; i++) {
+    for (u32 i = 0; i < MEMORY_NODES_MAX && i < node_count; i++) {
         u64 node = nodes[i];
 
         for (u32 zone = 0; zone < 8 && zone < PEEK_U32(node, struct pglist_data, nr_zones); zone++) {
@@ -258,7 +258,7 @@ static __always_inline void survey(u64 now)
             if (i >= ports.count)
                 __builtin_memset(&ports.ports[i], 0, sizeof(ports.ports[i]));
         if (valid & KEPT_PORTS)
-            publish(region.ports, (const u64 *)&ports, sizeof(ports) / 8);
+            publish((u64 *)&region.ports, (const u64 *)&ports, sizeof(ports) / 8);
     }
     valid &= ~distrusted;
     machine.valid = valid;
@@ -269,7 +269,7 @@ static __always_inline void survey(u64 now)
     beat.tcp_established = machine.tcp_established;
     beat.cpu_used_ns = machine.cpu_user_ns + machine.cpu_nice_ns + machine.cpu_system_ns + machine.cpu_irq_ns +
                        machine.cpu_softirq_ns + machine.cpu_steal_ns;
-    publish(region.machine, (const u64 *)&machine, sizeof(machine) / 8);
+    publish((u64 *)&region.machine, (const u64 *)&machine, sizeof(machine) / 8);
 }
 
 /* As the kernel's calc_load(), every 5 s. */

@@ -14,7 +14,7 @@ const LOAD_BITS: u32 = 11;
 /// Most CPUs that a record can follow: `CPUS_MAX` of `../bpf/record.bpf.c`.
 const CPUS_MAX: u32 = 1024;
 
-/// Most memory nodes that a record can sum: `NODES_MAX` of `../bpf/record.h`.
+/// Most memory nodes that a record can sum: `MEMORY_NODES_MAX` of `../bpf/record.bpf.c`.
 const MEMORY_NODES_MAX: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]

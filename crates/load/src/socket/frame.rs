@@ -3,12 +3,14 @@
 //! Each begins with a magic number and the layout's hash, so that neither side accepts other data, or a record of
 //! another build.
 
-use sidelong_layout::{Hot, LAYOUT_HASH};
+use sidelong_layout::{Hot, RegionKind};
 
 use crate::snapshot::Snapshot;
 
 const ASK: u64 = u64::from_le_bytes(*b"SL-LOAD?");
 const ANSWER: u64 = u64::from_le_bytes(*b"SL-LOAD!");
+/// An answer has parts of a load region.
+const LAYOUT: u64 = RegionKind::Load.layout_hash();
 const REQUEST_WORDS: usize = 3;
 const RESPONSE_WORDS: usize = REQUEST_WORDS + 1 + Hot::WORDS + 1;
 
@@ -23,14 +25,14 @@ pub(super) enum Refused {
     #[error("it does not speak Sidelong's load protocol (it says {0:#018x})")]
     Magic(u64),
     #[error(
-        "its records are of layout {0:#018x}, this build reads {LAYOUT_HASH:#018x}: run one build on all processes"
+        "its records are of layout {0:#018x}, this build reads {LAYOUT:#018x}: run one build on all processes"
     )]
     Layout(u64),
 }
 
 /// A request for a record. The answer has the same number.
 pub(super) fn request(number: u64) -> [u8; REQUEST_BYTES] {
-    bytes([ASK, LAYOUT_HASH, number])
+    bytes([ASK, LAYOUT, number])
 }
 
 /// The number of a request.
@@ -42,7 +44,7 @@ pub(super) fn parse_request(frame: &[u8; REQUEST_BYTES]) -> Result<u64, Refused>
 /// An answer.
 pub(super) fn response(number: u64, snapshot: &Snapshot) -> [u8; RESPONSE_BYTES] {
     let mut words = [0; RESPONSE_WORDS];
-    words[..4].copy_from_slice(&[ANSWER, LAYOUT_HASH, number, snapshot.incarnation]);
+    words[..4].copy_from_slice(&[ANSWER, LAYOUT, number, snapshot.incarnation]);
     words[4..4 + Hot::WORDS].copy_from_slice(&snapshot.hot);
     words[RESPONSE_WORDS - 1] = snapshot.ack;
     bytes(words)
@@ -60,7 +62,7 @@ pub(super) fn parse_response(frame: &[u8; RESPONSE_BYTES]) -> Result<(u64, Snaps
 fn check(expected: u64, magic: u64, layout: u64) -> Result<(), Refused> {
     if magic != expected {
         Err(Refused::Magic(magic))
-    } else if layout != LAYOUT_HASH {
+    } else if layout != LAYOUT {
         Err(Refused::Layout(layout))
     } else {
         Ok(())
@@ -108,10 +110,10 @@ mod tests {
     fn another_layout_is_refused_by_name() {
         let mut frame = request(1);
         frame[8] ^= 1;
-        assert_eq!(parse_request(&frame), Err(Refused::Layout(LAYOUT_HASH ^ 1)));
+        assert_eq!(parse_request(&frame), Err(Refused::Layout(LAYOUT ^ 1)));
         let mut frame = response(1, &Snapshot { incarnation: 1, hot: [0; 8], ack: 0 });
         frame[8] ^= 1;
-        assert_eq!(parse_response(&frame), Err(Refused::Layout(LAYOUT_HASH ^ 1)));
+        assert_eq!(parse_response(&frame), Err(Refused::Layout(LAYOUT ^ 1)));
         assert!(Refused::Layout(5).to_string().contains("0x0000000000000005"));
     }
 }

@@ -5,13 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{Ack, LAYOUT_HASH, valid};
+use sidelong_layout::{Ack, RegionKind, valid};
 use sidelong_load::{
     Keeper, KeeperSpec, Limits, Reading, Responder, ResponderKind, Sockets, Source as _, Status,
     find_address, monotonic_ns, publish_address,
 };
 
 use crate::support::{all_are, limits, recorder, refresh_until, region};
+
+const LAYOUT: u64 = RegionKind::Load.layout_hash();
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -122,21 +124,21 @@ fn broken_frames_cost_their_sender_its_connection() {
     refresh_until(&mut asker, all_are::<1>(Status::Fresh));
 
     let mut noise = TcpStream::connect(responder.address()).unwrap();
-    noise.write_all(&request(b"GET / HT", LAYOUT_HASH)).unwrap();
+    noise.write_all(&request(b"GET / HT", LAYOUT)).unwrap();
     assert_eq!(hear_out(&mut noise), []);
 
     // A peer of another build is told this layout.
     let mut other = TcpStream::connect(responder.address()).unwrap();
-    other.write_all(&request(b"SL-LOAD?", LAYOUT_HASH ^ 1)).unwrap();
+    other.write_all(&request(b"SL-LOAD?", LAYOUT ^ 1)).unwrap();
     let answer = hear_out(&mut other);
-    assert_eq!((&answer[..8], &answer[8..16]), (&b"SL-LOAD!"[..], &LAYOUT_HASH.to_le_bytes()[..]));
+    assert_eq!((&answer[..8], &answer[8..16]), (&b"SL-LOAD!"[..], &LAYOUT.to_le_bytes()[..]));
 
     // Half a request is waited for, and does no harm.
     let mut half = TcpStream::connect(responder.address()).unwrap();
-    half.write_all(&request(b"SL-LOAD?", LAYOUT_HASH)[..20]).unwrap();
+    half.write_all(&request(b"SL-LOAD?", LAYOUT)[..20]).unwrap();
     assert_eq!(responder.refused(), 2);
     refresh_until(&mut asker, all_are::<1>(Status::Fresh));
-    half.write_all(&request(b"SL-LOAD?", LAYOUT_HASH)[20..]).unwrap();
+    half.write_all(&request(b"SL-LOAD?", LAYOUT)[20..]).unwrap();
     let mut answer = [0; 16];
     half.read_exact(&mut answer).unwrap();
     assert_eq!(&answer[..8], b"SL-LOAD!");
@@ -147,7 +149,7 @@ fn one_that_does_not_read_its_answers_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let (_keeper, responder) = respond(directory.path(), "n0");
     let mut greedy = TcpStream::connect(responder.address()).unwrap();
-    let requests = request(b"SL-LOAD?", LAYOUT_HASH).repeat(1000);
+    let requests = request(b"SL-LOAD?", LAYOUT).repeat(1000);
     // 104 bytes of answer for each 24 bytes of request fill the buffers long before this ends.
     while greedy.write_all(&requests).is_ok() {}
     let mut asker = asker(directory.path(), &["n0"], limits());
@@ -170,7 +172,7 @@ fn connections_are_bounded() {
     let began = Instant::now();
     let answered = || {
         let mut next = TcpStream::connect(responder.address())?;
-        next.write_all(&request(b"SL-LOAD?", LAYOUT_HASH))?;
+        next.write_all(&request(b"SL-LOAD?", LAYOUT))?;
         next.read_exact(&mut [0; 104])
     };
     while let Err(error) = answered() {
@@ -218,7 +220,7 @@ fn answers_that_are_none_are_refused() {
     let answers = [
         ("noise", [0x55; 104].to_vec(), "does not speak"),
         ("other-build", [request(b"SL-LOAD!", 5), vec![0; 80]].concat(), "layout 0x0000000000000005"),
-        ("other-number", [&b"SL-LOAD!"[..], &LAYOUT_HASH.to_le_bytes(), &[9; 88]].concat(), "not asked for"),
+        ("other-number", [&b"SL-LOAD!"[..], &LAYOUT.to_le_bytes(), &[9; 88]].concat(), "not asked for"),
     ];
     for (name, answer, _) in &answers {
         let listener = TcpListener::bind(ANY).unwrap();

@@ -6,14 +6,13 @@
 
 use std::time::Duration;
 
+use sidelong_layout::VERDICT;
+
 use super::clients::{Client, Treatment};
 use crate::balance::mix;
 
-/// Bits of a [`Verdict`]: `part:31 turn:30 why:3`.
-const TURN_BITS: u32 = 30;
-const WHY_BITS: u32 = 3;
 /// The whole circle, in the verdict's units.
-pub const CIRCLE: u32 = 1 << TURN_BITS;
+pub const CIRCLE: u32 = VERDICT.max(1) as u32 + 1;
 /// The largest pressure: one client in a thousand is admitted.
 pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// No client is trimmed below one request in this many; with this much lenience none is trimmed.
@@ -154,18 +153,20 @@ impl Verdict {
     }
 
     /// Encodes it as one word.
+    #[inline]
     pub const fn encode(self) -> u64 {
-        (self.part as u64) << (TURN_BITS + WHY_BITS) | (self.turn as u64) << WHY_BITS | self.why as u64
+        VERDICT.pack([self.part as u64, self.turn as u64, self.why as u64])
     }
 
     /// Decodes a word; an invalid one admits all requests.
+    #[inline]
     pub const fn decode(word: u64) -> Self {
-        let why = (word & ((1 << WHY_BITS) - 1)) as usize;
-        let part = (word >> (TURN_BITS + WHY_BITS)) as u32;
+        let [part, turn, why] = VERDICT.unpack(word);
+        let (part, why) = (part as u32, why as usize);
         if why >= Why::ALL.len() || part > CIRCLE {
             return Verdict::open(Why::NoTarget);
         }
-        Verdict { part, turn: (word >> WHY_BITS) as u32 & (CIRCLE - 1), why: Why::ALL[why] }
+        Verdict { part, turn: turn as u32, why: Why::ALL[why] }
     }
 
     /// Distance on the circle from the turn to the place of that hash.

@@ -1,10 +1,12 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sidelong_fabric::shm::ShmHost;
+use sidelong_layout::{RegionHeader, RegionKind, VERDICT};
 use sidelong_load::monotonic_ns;
 use sidelong_policy::admission::{Client, Treatment, Why, decide};
 use sidelong_policy::balance::Candidates as _;
@@ -144,9 +146,8 @@ fn the_library_chooses_as_an_edge_does() {
 
 #[test]
 fn the_library_admits_as_an_edge_does() {
-    /// A verdict as policy encodes it: `part:31 turn:30 why:3`.
     const fn word(part: u64, turn: u64, why: u64) -> u64 {
-        part << 33 | turn << 3 | why
+        VERDICT.pack([part, turn, why])
     }
     const CIRCLE: u64 = 1 << 30;
     let directory = tempfile::tempdir().unwrap();
@@ -206,6 +207,35 @@ fn the_library_admits_as_an_edge_does() {
     assert_eq!(one("alpha"), "1 stale-verdict 0\n");
     set(0, word(0, 0, 7));
     assert_eq!(one("alpha"), "1 no-target 0\n", "a word that is no verdict");
+}
+
+#[test]
+fn the_library_leaves_regions_of_another_layout_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = made(directory.path(), "decide");
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let now = Time::from_ns(monotonic_ns());
+    let cluster = cluster(1, Balance::Weighted);
+    let _led = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now).unwrap();
+    let said = || {
+        let out = Command::new(&program).arg(directory.path().join("web")).arg("site0").output().unwrap();
+        String::from_utf8(out.stderr).unwrap()
+    };
+    assert_eq!(said(), "");
+    for (name, kind) in [("choice", RegionKind::Choice), ("workers", RegionKind::Workers)] {
+        let path = directory.path().join(format!("web.{name}.region"));
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        let write = |hash: u64| {
+            let at = std::mem::offset_of!(RegionHeader, layout_hash) as u64;
+            file.write_all_at(&hash.to_le_bytes(), at).unwrap();
+        };
+        write(5);
+        let (said, ours) = (said(), kind.layout_hash());
+        let expected =
+            format!("web.{name}.region: of layout 0x0000000000000005, this library reads {ours:#018x}");
+        assert!(said.contains(&expected), "{said}");
+        write(ours);
+    }
 }
 
 /// As behind HAProxy, which tells its count at times.
