@@ -206,7 +206,8 @@ impl Edge {
 
 /// The servers of a node, as [`Routes`] counts them.
 fn servers(node: &NodeAddress) -> impl Iterator<Item = Server> {
-    let server = |address: &ServerAddress| Server { address: Address::Socket(address.clone()), http2: node.http2 };
+    let server =
+        |address: &ServerAddress| Server { address: Address::Socket(address.clone()), http2: node.http2 };
     node.addresses.iter().map(server)
 }
 

@@ -9,6 +9,7 @@ use h2::client::{Builder, SendRequest};
 use h2::ext::Protocol;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONTENT_LENGTH, HeaderValue, LINK};
 use http::{Method, Request, Response, StatusCode};
 use sidelong_proxy::Proxy;
 use tokio::task::spawn_local;
@@ -20,6 +21,9 @@ use crate::pair::{BODY_S, Connections, IDLE_S, Pair, Player, RESPONSE_S, Step, r
 const OK: Step = Send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
 /// A message in a stream of them.
 const MESSAGE: Bytes = Bytes::from_static(b"message");
+
+/// As large as a head of one field may be by default at most servers.
+const LARGE: &[u8] = &[b'a'; 8 << 10];
 
 /// The servers speak HTTP/2.
 fn over_http2(proxy: &mut Proxy) {
@@ -95,7 +99,9 @@ async fn answer((request, mut respond): Asked) -> Result<(), h2::Error> {
         }
         "/hints" => {
             while poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await.is_pending() {
-                respond.send_informational(of_status(StatusCode::EARLY_HINTS))?;
+                let mut hint = of_status(StatusCode::EARLY_HINTS);
+                hint.headers_mut().insert(LINK, HeaderValue::from_static(str::from_utf8(LARGE).unwrap()));
+                respond.send_informational(hint)?;
                 sleep(Duration::from_millis(1)).await;
             }
         }
@@ -173,6 +179,27 @@ fn each_request_has_its_own_deadlines() {
     );
 }
 
+#[test]
+fn a_body_beyond_the_limit_is_refused_alone() {
+    let change = |proxy: &mut Proxy| {
+        over_http2(proxy);
+        proxy.limits.body_bytes_max = 9;
+    };
+    run(1, change, async |pair, mut connections| {
+        echo(connections.remove(0));
+        let mut client = client(pair).await;
+        for length in [None, Some(10)] {
+            let mut request = call("/");
+            request.headers_mut().extend(length.map(|length: u64| (CONTENT_LENGTH, length.into())));
+            let (answer, mut stream) = client.send_request(request, false).unwrap();
+            stream.send_data(Bytes::from_static(b"ten bytes!"), true).unwrap();
+            assert_eq!(answer.await.unwrap().status(), 413, "{length:?}");
+            assert_eq!(status(&mut client, "/", Some(MESSAGE)).await.unwrap(), 200);
+        }
+        assert_eq!(pair.events(), [""; 0]);
+    });
+}
+
 /// It reads nothing from its connection, or takes nothing of one answer.
 #[test]
 fn a_client_that_takes_nothing_is_let_go() {
@@ -243,6 +270,7 @@ fn a_tunnel_may_be_silent_for_an_hour() {
         }
         assert!(body.data().await.unwrap().is_err());
         assert_eq!(pair.begun().elapsed().as_secs(), 2 * 3599 + 3600);
+        assert_eq!(pair.events(), ["tunnel"]);
     });
 }
 

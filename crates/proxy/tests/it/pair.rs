@@ -294,8 +294,10 @@ impl Visit for Recording<'_> {
     fn leave(&mut self) {}
 
     fn end(self, _request: &Request, outcome: Outcome) {
-        if outcome.status == 0 {
-            self.service.note("no answer".to_owned());
+        match outcome.status {
+            0 => self.service.note("no answer".to_owned()),
+            101 => self.service.note("tunnel".to_owned()),
+            _ => {}
         }
     }
 }

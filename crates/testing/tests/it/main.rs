@@ -23,5 +23,4 @@ mod servers;
 mod serves;
 mod tls;
 mod unix_servers;
-mod websocket;
 mod words;
