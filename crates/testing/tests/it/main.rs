@@ -18,6 +18,7 @@ mod parts;
 mod peers;
 mod prometheus;
 mod proxy_protocol;
+mod refused;
 mod retries;
 mod servers;
 mod serves;
