@@ -1,4 +1,4 @@
-//! What is refused of proxies that a front leads.
+//! What is refused of proxies that a front controls.
 
 use crate::support::{refused, refused_after};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use sidelong_app::front::{directory, haproxy_backend};
-use sidelong_config::{Cluster, FrontEntry, LedBy, Node, Proxy, ServerAddress};
+use sidelong_config::{Cluster, ControlledBy, FrontEntry, Node, Proxy, ServerAddress};
 
 use super::{connect, envoy, haproxy};
 
@@ -33,14 +33,14 @@ pub(crate) enum By {
 }
 
 impl By {
-    /// Whether fronts lead the proxies.
-    pub(crate) const fn is_led(self) -> bool {
+    /// Whether fronts control the proxies.
+    pub(crate) const fn is_controlled(self) -> bool {
         matches!(self, By::Sidelong | By::Choose)
     }
 
     /// What the fronts' entries say of it.
-    pub(crate) fn at_fronts(self) -> Option<LedBy> {
-        (self == By::Choose).then_some(LedBy::Choose)
+    pub(crate) fn at_fronts(self) -> Option<ControlledBy> {
+        (self == By::Choose).then_some(ControlledBy::Choose)
     }
 }
 
@@ -69,7 +69,7 @@ impl<'a> Pool<'a> {
             }];
         }
         let pool = |(index, site): (usize, &'a sidelong_config::Site)| {
-            let nodes = cluster.nodes.iter().filter(|node| by.is_led() || node.site == Some(index));
+            let nodes = cluster.nodes.iter().filter(|node| by.is_controlled() || node.site == Some(index));
             let servers = nodes.map(|node| (node, node.address(index))).collect();
             Pool { name: &site.name, hosts: hosts(site).collect(), servers, site: Some(index) }
         };
@@ -82,7 +82,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The lines that the proxy's own configuration needs to be led.
+/// The lines that the proxy's own configuration needs to be controlled.
 pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
     let prefix = prefix(cluster, entry);
     let pools = Pool::of(cluster, By::Sidelong);
@@ -100,9 +100,9 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), admits, None),
         Proxy::Haproxy => {
-            let lua = match entry.led_by() {
-                LedBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
-                LedBy::Weights => String::new(),
+            let lua = match entry.controlled_by() {
+                ControlledBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
+                ControlledBy::Weights => String::new(),
             };
             haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry), admits)
         }
@@ -116,18 +116,18 @@ pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
     directory(cluster, entry).join(&entry.name).display().to_string()
 }
 
-/// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself. `admits` if a site has a target, so that
+/// Upstreams and servers of nginx, controlled by the front of that prefix or by nginx itself. `admits` if a site has a target, so that
 /// clients may be rejected.
 pub(crate) fn nginx(
     pools: &[Pool<'_>],
-    led: Option<&str>,
+    controlled: Option<&str>,
     admits: bool,
     listen: Option<SocketAddr>,
 ) -> String {
     let mut text = String::new();
     for Pool { name, hosts, servers, .. } in pools {
         let listen = listen.map_or_else(String::new, |address| format!("    listen {address};\n"));
-        let (balance, admission) = match led {
+        let (balance, admission) = match controlled {
             Some(prefix) => {
                 let admission = match admits {
                     true => format!("    sidelong_admission {prefix} {name};\n"),
@@ -154,16 +154,16 @@ pub(crate) fn nginx(
 /// Virtual hosts of httpd and their balancers, likewise.
 pub(crate) fn httpd(
     pools: &[Pool<'_>],
-    led: Option<&str>,
+    controlled: Option<&str>,
     admits: bool,
     listen: Option<SocketAddr>,
 ) -> String {
-    let mut text = led.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
+    let mut text = controlled.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
     let listen = listen.map_or_else(|| "*:80".to_owned(), |address| address.to_string());
     for Pool { name, hosts, servers, .. } in pools {
         let (first, aliases) = hosts.split_first().unwrap_or((&"", &[]));
         let aliases: String = aliases.iter().map(|host| format!("    ServerAlias {host}\n")).collect();
-        let (site, method) = match led {
+        let (site, method) = match controlled {
             Some(_) => {
                 let admission = if admits { "    SidelongAdmission On\n" } else { "" };
                 (format!("    SidelongSite {name}\n{admission}"), "sidelong")
@@ -186,10 +186,14 @@ pub(crate) fn httpd(
 }
 
 /// The frontend of HAProxy before its backends.
-pub(crate) fn haproxy_frontend(pools: &[Pool<'_>], led: Option<&FrontEntry>, listen: SocketAddr) -> String {
+pub(crate) fn haproxy_frontend(
+    pools: &[Pool<'_>],
+    controlled: Option<&FrontEntry>,
+    listen: SocketAddr,
+) -> String {
     let mut text = format!("frontend clients\n    bind {listen}\n");
     for pool in pools {
-        let backend = haproxy_backend(led, pool.name);
+        let backend = haproxy_backend(controlled, pool.name);
         let _ = writeln!(
             text,
             "    use_backend {backend} if {{ hdr(host),field(1,:) -i {} }}",

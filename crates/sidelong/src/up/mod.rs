@@ -62,7 +62,7 @@ use samples::Samples;
 use servers::Server;
 pub(crate) use servers::{ExecArgs, Make, exec};
 
-/// Kinds of parts whose CPU time under the load is told: what clients connect to, and what leads it.
+/// Kinds of parts whose CPU time under the load is told: what clients connect to, and what controls it.
 const MEASURED: [&[&str]; 2] = [&["edge", "proxy"], &["front"]];
 /// Interval of scans of the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -104,7 +104,7 @@ impl Status<'_> {
     /// load as the edges report.
     pub(crate) fn rejected_per_s(&self, site: usize) -> u64 {
         match self.live {
-            Some(live) => live.sites[site].turned_away_per_s.round() as u64,
+            Some(live) => live.sites[site].rejected_per_s.round() as u64,
             None => self.admissions.rejected_per_s(site),
         }
     }
@@ -165,7 +165,7 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
         let foreign = (servers, proxies);
         Up::start(args, quiet, parts, foreign, &mut home, Arc::clone(&stop), reopen).and_then(Up::run)
     });
-    // The parts have ended, so what they offered is useless.
+    // The parts have ended, so what they exposed is useless.
     let mut swept = run.sweep();
     if args.demo.is_some() {
         swept = swept.and(Auction::clear(run.path()));
@@ -269,8 +269,9 @@ impl<'a> Up<'a> {
         for edge in &parts.cluster.edges {
             children.start("edge", &edge.name, None)?;
         }
-        let by_itself = |name: &str| proxies.iter().any(|proxy| proxy.front() == name && !proxy.is_led());
-        for front in parts.cluster.fronts.iter().filter(|front| front.leads.is_some()) {
+        let by_itself =
+            |name: &str| proxies.iter().any(|proxy| proxy.front() == name && !proxy.is_controlled());
+        for front in parts.cluster.fronts.iter().filter(|front| front.controls.is_some()) {
             if !by_itself(&front.name) {
                 children.start("front", &front.name, None)?;
             }
@@ -627,9 +628,9 @@ fn greeting(cluster: &Cluster, listeners: &[Listener]) -> String {
     let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
     // Where there is no proxy, the sites' addresses are listed.
     let yours = yours
-        .filter_map(|front| front.leads.as_ref())
-        .filter(|leads| leads.proxy != sidelong_config::Proxy::Connect);
-    let yours = yours.map(|leads| format!("your {}", leads.proxy));
+        .filter_map(|front| front.controls.as_ref())
+        .filter(|controls| controls.proxy != sidelong_config::Proxy::Connect);
+    let yours = yours.map(|controls| format!("your {}", controls.proxy));
     let behind: Vec<_> = listen_at.chain(yours).collect();
     let caches: Vec<_> = cluster.cache.peers.iter().map(|peer| peer.listen.to_string()).collect();
     let caches = if caches.is_empty() { String::new() } else { format!(", caches at {}", caches.join(", ")) };

@@ -38,9 +38,9 @@ pub(super) fn summary(
             p50_ms: latency.p50_ms,
             p99_ms: latency.p99_ms,
             max_ms: latency.max_ms,
-            turned_away: load.map_or(0, |load| load.turned_away),
-            refusal_ms_p50: refusal.p50_ms,
-            refusal_ms_p99: refusal.p99_ms,
+            rejected: load.map_or(0, |load| load.rejected),
+            rejection_ms_p50: refusal.p50_ms,
+            rejection_ms_p99: refusal.p99_ms,
             nodes: monitor.serving(SiteId::new(index)),
         }
     });
@@ -51,7 +51,7 @@ pub(super) fn summary(
         seconds: of.map_or(0.0, |load| load.seconds),
         requests: of.map_or(0, |load| load.requests),
         errors: of.map_or(0, |load| load.errors),
-        turned_away: of.map_or(0, |load| load.turned_away),
+        rejected: of.map_or(0, |load| load.rejected),
         errors_by_kind: of.map(|load| load.errors_by_kind).unwrap_or_default(),
         moves: moves.count,
         move_ms: moves.took.spread(),
@@ -100,7 +100,7 @@ pub(super) fn table(summary: &Summary) -> String {
 }
 
 fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
-    let rejected = match summary.turned_away {
+    let rejected = match summary.rejected {
         0 => String::new(),
         rejected => format!(", {rejected} rejected"),
     };
@@ -146,7 +146,7 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
             site.p50_ms,
             site.p99_ms,
             site.errors,
-            site.turned_away
+            site.rejected
         )?;
     }
     Ok(())

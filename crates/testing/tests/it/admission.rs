@@ -310,7 +310,7 @@ fn where_every_site_is_overloaded_connections_are_closed_as_they_come() {
 }
 
 #[test]
-fn without_a_target_nobody_is_turned_away() {
+fn without_a_target_nobody_is_rejected() {
     let mut cluster = cluster(&["alpha"]);
     cluster.file.sites[0].queue_max = None;
     let _up = cluster.serving_here();

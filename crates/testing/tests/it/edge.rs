@@ -144,7 +144,7 @@ fn it_counts_and_logs_what_it_answers() {
         ("misdirected", "counter"),
         ("refused", "counter"),
         ("move_duration_seconds", "histogram"),
-        ("rejected_reads", "counter"),
+        ("discarded_reads", "counter"),
         ("record_reads", "counter"),
         ("view_age_seconds", "gauge"),
         ("view_stale", "gauge"),
