@@ -16,7 +16,7 @@ use std::thread;
 
 use libfuzzer_sys::fuzz_target;
 use sidelong_os::ServerAddress;
-use sidelong_proxy::Server;
+use sidelong_proxy::{Address, Server};
 use strict::{Body, Head, find};
 use support::Fixed;
 
@@ -121,7 +121,7 @@ impl Edge {
             }
         });
         let service = Fixed { answer: None, server: Some(0), refused: |_| {} };
-        let server = Server { address: ServerAddress::Unix(socket), http2: false };
+        let server = Server { address: Address::Socket(ServerAddress::Unix(socket)), http2: false };
         let address = support::start(vec![service], vec![server]);
         Edge { address, seen: Mutex::new(seen) }
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
@@ -14,6 +14,7 @@ use sidelong_policy::admission::{self, Client};
 use sidelong_policy::documents::Takes;
 use sidelong_policy::health;
 use sidelong_proxy::{Answer, Failure, Outcome, Refusal, Request, Service, Visit};
+use tokio::time::{Instant, sleep};
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
@@ -148,7 +149,7 @@ impl Table {
         let _waiting = self.view.wait(site);
         let deadline = Instant::now() + WAIT_FOR_NODE_MAX;
         while Instant::now() < deadline {
-            tokio::time::sleep(WAIT_STEP).await;
+            sleep(WAIT_STEP).await;
             // The tried node may be the only one of the site, and back.
             let chosen = choose(tried, clock::now());
             if let Some(at) = chosen.or_else(|| choose(None, clock::now())) {
@@ -402,32 +403,4 @@ impl Visit for AtEdge<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use sidelong_layout::Ownership;
-    use sidelong_policy::balance::Balance;
-    use sidelong_policy::health::HealthSettings;
-    use sidelong_policy::index::Reading;
-    use sidelong_proxy::CUT_CHECK;
-    use sidelong_state::CUT_NS_MAX;
-
-    use super::*;
-
-    // A mover waits until requests have asked whether they are cut, and edges have counted.
-    const _: () = assert!(CUT_NS_MAX as u128 >= 3 * CUT_CHECK.as_nanos());
-
-    #[test]
-    fn an_answer_before_the_end_of_its_request_leaves_the_count_of_the_unanswered() {
-        let site = SiteId::new(0);
-        let view = View::new(1, 1, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
-        let node = NodeId::new(0);
-        view.observe(node, Some(Ownership::serving(site, 1)), Reading::default());
-        view.relist();
-        for stages in [[Stage::Waiting, Stage::Answered], [Stage::Answered, Stage::Waiting]] {
-            assert_eq!(view.choose(site, None, clock::now()), Some(node));
-            let mut at = AtNode { view: &view, node, stage: Stage::Sent, since: clock::now() };
-            stages.into_iter().for_each(|stage| at.enter(stage));
-            drop(at);
-            assert_eq!((view.in_flight(node), view.share(node).in_flight), (0, 0));
-        }
-    }
-}
+mod tests;

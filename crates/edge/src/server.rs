@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_proxy::{HTTP_PROTOCOLS, Proxy, Server, Stop};
+use sidelong_os::ServerAddress;
+use sidelong_proxy::{Address, HTTP_PROTOCOLS, Listener, Proxy, Server, Stop};
 use sidelong_tls::{Certificate, ClientCa, Tls};
 
 use crate::access_log::AccessLog;
@@ -183,7 +184,7 @@ impl Edge {
             || shared.as_ref().map(|(settings, shared)| Documents::new(settings, Arc::clone(shared)));
         let routes = Routes::for_threads(&self.settings, view, gate, metrics, log, documents);
         let proxy = Proxy {
-            listener: self.listener,
+            listener: Listener::Socket(self.listener),
             is_handed_over: self.is_handed_over,
             tls: self.tls,
             trusted_proxies: self.settings.trusted_proxies.clone(),
@@ -205,7 +206,9 @@ impl Edge {
 
 /// The servers of a node, as [`Routes`] counts them.
 fn servers(node: &NodeAddress) -> impl Iterator<Item = Server> {
-    node.addresses.iter().map(|address| Server { address: address.clone(), http2: node.http2 })
+    let server =
+        |address: &ServerAddress| Server { address: Address::Socket(address.clone()), http2: node.http2 };
+    node.addresses.iter().map(server)
 }
 
 /// Reads the certificates of the edge `name`, and the authorities of its clients', as the edge does when it starts.

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use crate::buffer::Buffer;
+use crate::socket::Socket;
 
 /// Silence of a client after which the kernel asks whether it is still there: nothing else ends a tunnel that nobody uses. Whoever has
 /// no tunnel is held to deadlines, and is spared the timer.
@@ -22,21 +22,18 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Io {
-    Plain(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
 }
 
 impl Io {
     /// Reads into `buffer`; 0 bytes at the end of the stream. The buffer must not be full.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
         // No memory is taken before there is something to read.
-        if buffer.is_empty() {
-            match self {
-                Io::Plain(stream) => ready!(stream.poll_read_ready(cx))?,
-                Io::Unix(stream) => ready!(stream.poll_read_ready(cx))?,
-                Io::Tls(_) => {}
-            }
+        if buffer.is_empty()
+            && let Io::Plain(socket) = self
+        {
+            ready!(socket.poll_read_ready(cx))?;
         }
         let mut room = buffer.room();
         debug_assert!(room.remaining() > 0, "the buffer is full");
@@ -48,32 +45,30 @@ impl Io {
 
     /// Whether the other side has closed the connection, or sent something unasked. It is asked of idle connections, most of
     /// which need no system call.
-    pub(crate) fn has_news(&self) -> bool {
-        let read = match self {
-            Io::Plain(stream) => stream.try_read(&mut [0]),
-            Io::Unix(stream) => stream.try_read(&mut [0]),
-            Io::Tls(stream) => stream.get_ref().0.try_read(&mut [0]),
-        };
-        !matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    pub(crate) fn has_news(&mut self) -> bool {
+        match self {
+            Io::Plain(socket) => socket.has_news(),
+            Io::Tls(stream) => stream.get_mut().0.has_news(),
+        }
     }
 
     /// The kernel asks from time to time whether the other side is still there.
     pub(crate) fn keep_alive(&self) {
         // Without the option an idle tunnel ends later.
-        let _ = self.socket().set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
+        let _ = self.socket().options().map(|options| options.set_tcp_keepalive(&keepalive));
     }
 
     /// The connection is to end with a reset, so that the other side cannot take its end for the end of a body.
     pub(crate) fn reset_on_close(&self) {
         // Without the option it is still closed.
-        let _ = self.socket().set_linger(Some(Duration::ZERO));
+        let _ = self.socket().options().map(|options| options.set_linger(Some(Duration::ZERO)));
     }
 
-    fn socket(&self) -> SockRef<'_> {
+    fn socket(&self) -> &Socket {
         match self {
-            Io::Plain(stream) => SockRef::from(stream),
-            Io::Unix(stream) => SockRef::from(stream),
-            Io::Tls(stream) => SockRef::from(stream.get_ref().0),
+            Io::Plain(socket) => socket,
+            Io::Tls(stream) => stream.get_ref().0,
         }
     }
 }
@@ -82,7 +77,6 @@ impl AsyncRead for Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Io::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             Io::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
@@ -92,7 +86,6 @@ impl AsyncWrite for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Io::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Io::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
@@ -104,7 +97,6 @@ impl AsyncWrite for Io {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Io::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Io::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
@@ -115,7 +107,7 @@ impl AsyncWrite for Io {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Io::Plain(_) | Io::Unix(_) => Poll::Ready(Ok(())),
+            Io::Plain(_) => Poll::Ready(Ok(())),
             Io::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -123,7 +115,6 @@ impl AsyncWrite for Io {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Io::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Io::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }

@@ -9,13 +9,16 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sidelong_os::ServerAddress;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{DuplexStream, duplex};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::h2::upstream::{Connections, Stream};
 use crate::io::Io;
 use crate::request::Request;
 use crate::service::{Failure, Limits};
+use crate::socket::Socket;
 use crate::wire::Wire;
 
 /// Most idle connections to one server, of one thread: more than it will have requests there at a time. Where there are fewer, a
@@ -25,6 +28,8 @@ const IDLE_MAX: usize = 4096;
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time between two attempts to connect to a Unix socket whose accept queue is full.
 const CONNECT_EVERY: Duration = Duration::from_millis(5);
+/// Bytes on their way through a pipe, in each direction.
+const PIPE_BYTES: usize = 64 << 10;
 /// Probes of a silent connection before it is given up.
 const KEEPALIVE_PROBES: u32 = 3;
 
@@ -38,11 +43,21 @@ pub(crate) enum ConnectError {
     Server(Failure),
 }
 
+/// How a server is connected to.
+#[derive(Clone, Debug)]
+pub enum Address {
+    /// At a socket of the system's.
+    Socket(ServerAddress),
+    /// Within this process, as in a test whose clock stands still: the server receives its end of a pipe. A full channel is a server
+    /// that does not accept, and a closed one a server that refuses.
+    Pipes(mpsc::Sender<DuplexStream>),
+}
+
 /// Where a server is, and what it speaks.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// Its address.
-    pub address: ServerAddress,
+    pub address: Address,
     /// Whether it speaks HTTP/2 in clear text, by prior knowledge. Otherwise it speaks HTTP/1.
     pub http2: bool,
 }
@@ -65,7 +80,7 @@ pub(crate) enum Connection {
 
 /// The connections, by server.
 pub(crate) struct Pool {
-    servers: Vec<(ServerAddress, Kept)>,
+    servers: Vec<(Address, Kept)>,
     connect_timeout: Duration,
     /// A server that is silent for this long, though bytes were sent to it, is gone.
     silence_max: Duration,
@@ -110,11 +125,7 @@ impl Pool {
         }
     }
 
-    async fn stream(
-        &self,
-        address: &ServerAddress,
-        connections: &Connections,
-    ) -> Result<Stream, ConnectError> {
+    async fn stream(&self, address: &Address, connections: &Connections) -> Result<Stream, ConnectError> {
         if let Some(stream) = connections.stream() {
             return Ok(stream);
         }
@@ -144,7 +155,7 @@ impl Pool {
             match kept {
                 Kept::Http1(idle) => idle
                     .borrow_mut()
-                    .retain(|(wire, since)| now - *since < IDLE_TIME_MAX && !wire.io.has_news()),
+                    .retain_mut(|(wire, since)| now - *since < IDLE_TIME_MAX && !wire.io.has_news()),
                 Kept::Http2(connections) => connections.sweep(now, IDLE_TIME_MAX),
             }
         }
@@ -160,14 +171,16 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, address: &ServerAddress) -> Result<Io, ConnectError> {
-        match address {
-            ServerAddress::Tcp(address) => self.connect_tcp(*address).await,
-            ServerAddress::Unix(path) => self.connect_unix(path).await,
-        }
+    async fn connect(&self, address: &Address) -> Result<Io, ConnectError> {
+        let socket = match address {
+            Address::Socket(ServerAddress::Tcp(address)) => self.connect_tcp(*address).await,
+            Address::Socket(ServerAddress::Unix(path)) => self.connect_unix(path).await,
+            Address::Pipes(server) => self.connect_pipe(server).await,
+        };
+        Ok(Io::Plain(socket?))
     }
 
-    async fn connect_tcp(&self, address: SocketAddr) -> Result<Io, ConnectError> {
+    async fn connect_tcp(&self, address: SocketAddr) -> Result<Socket, ConnectError> {
         let stream = match timeout(self.connect_timeout, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if is_shortage(&error) || has_no_route(&error) => return Err(ConnectError::Local),
@@ -178,10 +191,10 @@ impl Pool {
         };
         // Without these options the connection still works.
         let _ = self.set_options(&stream);
-        Ok(Io::Plain(stream))
+        Ok(Socket::Tcp(stream))
     }
 
-    async fn connect_unix(&self, path: &Path) -> Result<Io, ConnectError> {
+    async fn connect_unix(&self, path: &Path) -> Result<Socket, ConnectError> {
         let connecting = async {
             loop {
                 match UnixStream::connect(path).await {
@@ -192,9 +205,18 @@ impl Pool {
             }
         };
         match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(stream)) => Ok(Io::Unix(stream)),
+            Ok(Ok(stream)) => Ok(Socket::Unix(stream)),
             Ok(Err(error)) if is_shortage(&error) => Err(ConnectError::Local),
             // There is no such file, it is no socket, nobody listens there, or this process may not connect.
+            Ok(Err(_)) => Err(ConnectError::Server(Failure::Refused)),
+            Err(_) => Err(ConnectError::Server(Failure::Unreachable)),
+        }
+    }
+
+    async fn connect_pipe(&self, server: &mpsc::Sender<DuplexStream>) -> Result<Socket, ConnectError> {
+        let (ours, theirs) = duplex(PIPE_BYTES);
+        match timeout(self.connect_timeout, server.send(theirs)).await {
+            Ok(Ok(())) => Ok(Socket::Pipe(ours)),
             Ok(Err(_)) => Err(ConnectError::Server(Failure::Refused)),
             Err(_) => Err(ConnectError::Server(Failure::Unreachable)),
         }
@@ -215,7 +237,7 @@ impl Pool {
 
 /// An idle connection: the one used last, because its neighbours' caches are warm and the others may end.
 fn take(idle: &mut Vec<(Wire, Instant)>) -> Option<Wire> {
-    while let Some((wire, _)) = idle.pop() {
+    while let Some((mut wire, _)) = idle.pop() {
         if !wire.io.has_news() {
             return Some(wire);
         }

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 
 use crate::body::Malformed;
 use crate::request::decimal;
+use crate::socket::Socket;
 
 /// How a header of version 2 begins.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -45,8 +45,9 @@ pub(crate) struct Header {
 /// Reads the header that a connection begins with, and nothing behind it.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidData`] if the connection begins otherwise; others if it ends.
-pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Told> {
+/// [`io::ErrorKind::InvalidData`] if the connection begins otherwise; others if it ends, or is not over TCP.
+pub(crate) async fn read(socket: &mut Socket) -> io::Result<Told> {
+    let Socket::Tcp(stream) = socket else { return Err(io::ErrorKind::Unsupported.into()) };
     let mut bytes = vec![0; HEADER_BYTES_MAX];
     let mut taken = 0;
     loop {

@@ -5,7 +5,7 @@
 //! fifth case, and stay so. Handing over costs a wake-up for each connection, and nothing with one thread.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use rustix::net::{SocketFlags, acceptfrom_with};
 use sidelong_tls::{Protocols, RENEW_EVERY, Tls};
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
@@ -25,18 +21,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::{Clients, Place};
 use crate::forwarding::Forwarding;
+use crate::listener::{Accepting, Arrived, Listener};
 use crate::pool::{Pool, Server, is_shortage};
 use crate::service::{Limits, Refusal, Service};
 use crate::trust::Trust;
 use crate::worker::{Counts, Worker};
 
-/// Unsent bytes that the kernel keeps for a client. More would only wait there: a slow client would cost memory, and its pace
-/// could not be seen. It is seen in steps of half of this.
-const UNSENT_BYTES_MAX: u32 = 64 << 10;
-
-/// Most connections that wait to be accepted, if the system allows so many (net.core.somaxconn): beyond it a client tries again
-/// only after a second. Rust's own is 128.
-const BACKLOG: i32 = 4096;
 /// Connections beyond the limit that are still answered; further ones are closed at once.
 const REFUSALS_MAX: usize = 256;
 /// Most connections on their way to a thread. One that falls behind so far is not given more.
@@ -66,7 +56,7 @@ pub const HTTP_PROTOCOLS: Protocols = &["h2", "http/1.1"];
 #[derive(Debug)]
 pub struct Proxy {
     /// Where clients connect.
-    pub listener: TcpListener,
+    pub listener: Listener,
     /// Whether the listener was handed over, and goes on to a successor: at the end no connection is accepted any more, so that those
     /// which come meanwhile wait for it. Otherwise they are answered with 503.
     pub is_handed_over: bool,
@@ -90,10 +80,11 @@ pub struct Proxy {
 }
 
 /// A connection on its way to its thread.
-type Accepted = (TcpStream, SocketAddr, Place);
+type Accepted = (Arrived, SocketAddr, Place);
 
 impl Proxy {
-    /// Serves with a thread for each of `services` until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
+    /// Serves with a thread for each of `services`, of which this is one, until `stop` says so. After [`Stop::Graceful`] requests in
+    /// flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
     ///
     /// # Errors
     /// If a thread or its runtime cannot be made.
@@ -101,69 +92,76 @@ impl Proxy {
         self,
         services: Vec<S>,
         drain_max: Duration,
-        mut stop: impl AsyncFnMut() -> Stop,
+        stop: impl AsyncFnMut() -> Stop,
     ) -> io::Result<()> {
-        self.listener.set_nonblocking(true)?;
-        // Connections inherit the options. Without any of this they still work.
-        let listening = SockRef::from(&self.listener);
-        let _ = listening.listen(BACKLOG);
-        let _ = listening.set_tcp_nodelay(true);
-        let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let (closing, is_closed) = watch::channel(false);
-        let short = watch::Sender::new(());
-        let counts: Vec<Arc<Counts>> = services.iter().map(|_| Arc::default()).collect();
-        let forwarding = Arc::new(self.forwarding);
-        let clients = self.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max)));
-        let parts = |(thread, service)| Parts {
-            service,
-            limits: self.limits,
-            clients: clients.clone(),
-            servers: self.servers.clone(),
-            trust: Trust::new(self.trusted_proxies.clone()),
-            proxy_protocol: self.proxy_protocol,
-            forwarding: Arc::clone(&forwarding),
-            counts: Arc::<Counts>::clone(&counts[thread]),
-            tls: self.tls.clone(),
-            closing: is_closed.clone(),
-            is_closing: Arc::clone(&self.is_closing),
-            short: short.clone(),
-        };
-        let mut threads = services.into_iter().enumerate().map(parts);
-        let Some(first) = threads.next() else { return Ok(()) };
+        let shared = Shared::new(&self, services.len(), is_closed);
+        let mut services = services.into_iter();
+        let Some(first) = services.next() else { return Ok(()) };
         // A thread ends when nobody can hand it a connection any more.
         let mut hands = Vec::new();
-        for (index, parts) in (1..).zip(threads) {
+        for (thread, service) in (1..).zip(services) {
             let (hand, handed) = mpsc::channel(HANDED_MAX);
-            let runtime = runtime()?;
-            let run = move || parts.run(&runtime, handed);
-            thread::Builder::new().name(format!("proxy-{index}")).spawn(run)?;
+            let (runtime, shared) = (runtime()?, shared.clone());
+            let run = move || {
+                LocalSet::new().block_on(&runtime, serve_handed(shared.worker(thread, service), handed));
+            };
+            thread::Builder::new().name(format!("proxy-{thread}")).spawn(run)?;
             hands.push(hand);
         }
-        let runtime = runtime()?;
-        LocalSet::new().block_on(&runtime, async {
-            let worker = first.worker();
-            spawn_local(sweep(Rc::clone(&worker)));
-            if let Some(tls) = self.tls.clone() {
-                spawn_local(renew(tls));
-            }
-            let listener = registered(self.listener)?;
-            // The threads go on when nobody accepts any more: they end with the last of `hands`.
-            let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands: hands.clone() };
-            let accepting = spawn_local(acceptor.run());
-            if stop().await == Stop::Now {
-                return Ok(());
-            }
-            self.is_closing.store(true, Ordering::Relaxed);
-            let _ = closing.send(true);
-            if self.is_handed_over {
-                accepting.abort();
-            }
-            tokio::select! {
-                () = drained(&counts, drain_max) => {}
-                () = async { while stop().await != Stop::Now {} } => {}
-            }
-            Ok(())
-        })
+        let serving = self.serve_and_hand(first, shared, hands, closing, drain_max, stop);
+        LocalSet::new().block_on(&runtime()?, serving)
+    }
+
+    /// Serves as [`run`](Self::run) does, with this thread alone, in the [`LocalSet`] that polls it. What is left of connections at
+    /// the end is the set's.
+    ///
+    /// # Errors
+    /// If the listener cannot be registered with the runtime.
+    pub async fn serve<S: Service>(
+        self,
+        service: S,
+        drain_max: Duration,
+        stop: impl AsyncFnMut() -> Stop,
+    ) -> io::Result<()> {
+        let (closing, is_closed) = watch::channel(false);
+        let shared = Shared::new(&self, 1, is_closed);
+        self.serve_and_hand(service, shared, Vec::new(), closing, drain_max, stop).await
+    }
+
+    /// Accepts connections, and serves those that it does not hand to other threads.
+    async fn serve_and_hand<S: Service>(
+        self,
+        service: S,
+        shared: Shared,
+        hands: Vec<mpsc::Sender<Accepted>>,
+        closing: watch::Sender<bool>,
+        drain_max: Duration,
+        mut stop: impl AsyncFnMut() -> Stop,
+    ) -> io::Result<()> {
+        let counts = shared.counts.clone();
+        let worker = shared.worker(0, service);
+        spawn_local(sweep(Rc::clone(&worker)));
+        if let Some(tls) = self.tls {
+            spawn_local(renew(tls));
+        }
+        let listener = Accepting::new(self.listener)?;
+        // The threads go on when nobody accepts any more: they end with the last of `hands`.
+        let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands: hands.clone() };
+        let accepting = spawn_local(acceptor.run());
+        if stop().await == Stop::Now {
+            return Ok(());
+        }
+        self.is_closing.store(true, Ordering::Relaxed);
+        let _ = closing.send(true);
+        if self.is_handed_over {
+            accepting.abort();
+        }
+        tokio::select! {
+            () = drained(&counts, drain_max) => {}
+            () = async { while stop().await != Stop::Now {} } => {}
+        }
+        Ok(())
     }
 }
 
@@ -206,55 +204,68 @@ async fn renew(tls: Tls) {
     }
 }
 
-/// What a thread is made of.
-struct Parts<S> {
-    service: S,
+/// What all threads are given.
+#[derive(Clone)]
+struct Shared {
     limits: Limits,
     servers: Vec<Server>,
     clients: Option<Arc<Clients>>,
     trust: Trust,
     proxy_protocol: bool,
     forwarding: Arc<Forwarding>,
-    counts: Arc<Counts>,
+    /// By thread.
+    counts: Vec<Arc<Counts>>,
     tls: Option<Tls>,
     closing: watch::Receiver<bool>,
     is_closing: Arc<AtomicBool>,
     short: watch::Sender<()>,
 }
 
-impl<S: Service> Parts<S> {
-    fn worker(self) -> Rc<Worker<S>> {
+impl Shared {
+    fn new(proxy: &Proxy, threads: usize, closing: watch::Receiver<bool>) -> Self {
+        Shared {
+            limits: proxy.limits,
+            servers: proxy.servers.clone(),
+            clients: proxy.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max))),
+            trust: Trust::new(proxy.trusted_proxies.clone()),
+            proxy_protocol: proxy.proxy_protocol,
+            forwarding: Arc::new(proxy.forwarding.clone()),
+            counts: (0..threads).map(|_| Arc::default()).collect(),
+            tls: proxy.tls.clone(),
+            closing,
+            is_closing: Arc::clone(&proxy.is_closing),
+            short: watch::Sender::new(()),
+        }
+    }
+
+    fn worker<S: Service>(self, thread: usize, service: S) -> Rc<Worker<S>> {
         Rc::new(Worker {
             pool: Pool::new(&self.servers, &self.limits),
-            service: self.service,
+            service,
             limits: self.limits,
             clients: self.clients,
             trust: self.trust,
             proxy_protocol: self.proxy_protocol,
             forwarding: self.forwarding,
-            counts: self.counts,
+            counts: Arc::clone(&self.counts[thread]),
             tls: self.tls,
             closing: self.closing,
             is_closing: self.is_closing,
             short: self.short,
         })
     }
+}
 
-    /// Serves the connections that it is handed.
-    fn run(self, runtime: &Runtime, mut handed: mpsc::Receiver<Accepted>) {
-        LocalSet::new().block_on(runtime, async {
-            let worker = self.worker();
-            spawn_local(sweep(Rc::clone(&worker)));
-            while let Some(accepted) = handed.recv().await {
-                let (stream, address, place) = accepted;
-                serve(&worker, stream, address, place);
-            }
-        });
+/// Serves the connections that a thread is handed.
+async fn serve_handed<S: Service>(worker: Rc<Worker<S>>, mut handed: mpsc::Receiver<Accepted>) {
+    spawn_local(sweep(Rc::clone(&worker)));
+    while let Some((arrived, address, place)) = handed.recv().await {
+        serve(&worker, arrived, address, place);
     }
 }
 
 struct Acceptor<S> {
-    listener: AsyncFd<TcpListener>,
+    listener: Accepting,
     worker: Rc<Worker<S>>,
     /// By thread; the first is this one.
     counts: Vec<Arc<Counts>>,
@@ -263,9 +274,9 @@ struct Acceptor<S> {
 }
 
 impl<S: Service> Acceptor<S> {
-    async fn run(self) {
+    async fn run(mut self) {
         loop {
-            let (stream, address) = match self.listener.async_io(Interest::READABLE, accept).await {
+            let (arrived, address) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if is_shortage(&error) {
@@ -279,13 +290,13 @@ impl<S: Service> Acceptor<S> {
                 }
             };
             if let Some(place) = self.worker.receive(address) {
-                self.hand(stream, address, place);
+                self.hand(arrived, address, place);
             }
         }
     }
 
     /// Gives a connection to the thread that has fewest.
-    fn hand(&self, stream: TcpStream, address: SocketAddr, mut place: Place) {
+    fn hand(&self, arrived: Arrived, address: SocketAddr, mut place: Place) {
         let connections = |thread: usize| self.counts[thread].connections.load(Ordering::Relaxed);
         let threads = 0..self.counts.len();
         let all: usize = threads.clone().map(connections).sum();
@@ -300,10 +311,10 @@ impl<S: Service> Acceptor<S> {
         }
         match thread.checked_sub(1).map(|other| &self.hands[other]) {
             None => {
-                serve(&self.worker, stream, address, place);
+                serve(&self.worker, arrived, address, place);
             }
             Some(hand) => {
-                if hand.try_send((stream, address, place)).is_err() {
+                if hand.try_send((arrived, address, place)).is_err() {
                     self.counts[thread].connections.fetch_sub(1, Ordering::Relaxed);
                     self.worker.service.refused(Refusal::Full);
                 }
@@ -313,22 +324,6 @@ impl<S: Service> Acceptor<S> {
 }
 
 /// Serves a connection in a task of its own. In a box, because the runtime copies what it spawns some eight times.
-fn serve<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, address: SocketAddr, place: Place) {
-    spawn_local(Box::pin(Rc::clone(worker).serve(stream, address, place)));
-}
-
-/// Accepts a connection. No reactor knows it yet: one that is closed at once needs none, and another thread has its own.
-fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    let (stream, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
-    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    Ok((stream.into(), peer.ok_or(io::ErrorKind::ConnectionAborted)?))
-}
-
-/// Registers the listener, of which the reactor is only to say when a connection waits.
-#[expect(
-    deprecated,
-    reason = "what replaces it is unsafe for types that do not own their descriptor; a listener does"
-)]
-fn registered(listener: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
-    AsyncFd::with_interest(listener, Interest::READABLE)
+fn serve<S: Service>(worker: &Rc<Worker<S>>, arrived: Arrived, address: SocketAddr, place: Place) {
+    spawn_local(Box::pin(Rc::clone(worker).serve(arrived, address, place)));
 }

@@ -1,6 +1,7 @@
 //! A thread of the proxy: what its connections share. Threads share nothing with each other but what
 //! their services do, and the count of each client's connections if it is limited.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use sidelong_tls::Tls;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -21,9 +21,11 @@ use crate::client::Client;
 use crate::clients::{Clients, Place};
 use crate::forwarding::Forwarding;
 use crate::io::{Io, Rewound};
+use crate::listener::Arrived;
 use crate::pool::Pool;
 use crate::proxy_protocol::Told;
 use crate::service::{Limits, Refusal, Service};
+use crate::socket::Socket;
 use crate::trust::Trust;
 use crate::{h1, h2, proxy_protocol};
 
@@ -99,8 +101,8 @@ impl<S: Service> Worker<S> {
     }
 
     /// What the PROXY header of a connection from `peer` tells, and the client's place; `None` if it is closed.
-    async fn told(&self, stream: &mut TcpStream, peer: SocketAddr) -> Option<(Told, Place)> {
-        match timeout(self.limits.header_timeout, proxy_protocol::read(stream)).await {
+    async fn told(&self, socket: &mut Socket, peer: SocketAddr) -> Option<(Told, Place)> {
+        match timeout(self.limits.header_timeout, proxy_protocol::read(socket)).await {
             Ok(Ok(told)) => return Some((told, self.admit(told.client.unwrap_or(peer))?)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::debug!(%peer, "a connection without a valid PROXY header");
@@ -130,16 +132,11 @@ impl<S: Service> Worker<S> {
     }
 
     /// The client's TLS connection; `None` if the handshake fails or takes too long. The proxy does not end in the middle of one.
-    async fn shake_hands(
-        &self,
-        tls: &Tls,
-        stream: TcpStream,
-        client: SocketAddr,
-    ) -> Option<TlsStream<TcpStream>> {
+    async fn shake_hands(&self, tls: &Tls, socket: Socket, client: SocketAddr) -> Option<TlsStream<Socket>> {
         let handshake = async {
-            stream.readable().await?;
+            poll_fn(|cx| socket.poll_read_ready(cx)).await?;
             let _in_flight = self.enter();
-            TlsAcceptor::from(tls.config()).accept(stream).await
+            TlsAcceptor::from(tls.config()).accept(socket).await
         };
         // A handshake that takes too long is counted before it is dropped, which closes the connection.
         let mut handshake = pin!(timeout(self.limits.header_timeout, handshake));
@@ -152,18 +149,13 @@ impl<S: Service> Worker<S> {
     }
 
     /// Serves a connection that was accepted.
-    pub(crate) async fn serve(
-        self: Rc<Self>,
-        stream: std::net::TcpStream,
-        peer: SocketAddr,
-        mut place: Place,
-    ) {
+    pub(crate) async fn serve(self: Rc<Self>, arrived: Arrived, peer: SocketAddr, mut place: Place) {
         // The acceptor has counted it.
         let _counted = Counted(&self.counts.connections);
-        let Ok(mut stream) = TcpStream::from_std(stream) else { return };
+        let Ok(mut socket) = arrived.here() else { return };
         let mut told = Told::default();
         if self.proxy_protocol {
-            let Some((of_client, mut its_place)) = self.told(&mut stream, peer).await else { return };
+            let Some((of_client, mut its_place)) = self.told(&mut socket, peer).await else { return };
             its_place.refusal = place.refusal.or(its_place.refusal);
             (told, place) = (of_client, its_place);
         }
@@ -175,9 +167,9 @@ impl<S: Service> Worker<S> {
             return self.service.refused(why);
         }
         let (io, speaks_h2) = match &self.tls {
-            None => (Io::Plain(stream), false),
+            None => (Io::Plain(socket), false),
             Some(tls) => {
-                let Some(stream) = self.shake_hands(tls, stream, address).await else { return };
+                let Some(stream) = self.shake_hands(tls, socket, address).await else { return };
                 let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 (Io::Tls(Box::new(stream)), speaks_h2)
             }

@@ -258,6 +258,32 @@ impl Caches {
         };
         (0..).map(|key| format!("of{number}-{key}")).find(is_its).unwrap()
     }
+
+    /// Checks what clients see while the home of a key is silent: `silence` and `end` begin and end that.
+    pub fn is_missed_while_silent(&self, silence: impl Fn(), end: impl Fn()) {
+        let (key, own) = (self.key_of(1), self.key_of(0));
+        let mut client = self.client(0);
+        client.asks(format!("set {key} 0 0 3\r\nold\r\n"), "STORED\r\n");
+        silence();
+        // What cannot be read is a miss, and no more than the first is waited for.
+        for _ in 0..100 {
+            client.asks(format!("get {key}\r\nmg {key} v\r\n"), "END\r\nEN\r\n");
+        }
+        let refused = "SERVER_ERROR cache c2 is not reached: nothing was changed\r\n";
+        for _ in 0..100 {
+            client.asks(format!("set {key} 0 0 3\r\nnew\r\n"), refused);
+        }
+        client.asks(
+            format!("set {own} 0 0 1\r\nx\r\nget {own} {key}\r\n"),
+            format!("STORED\r\nVALUE {own} 0 1\r\nx\r\nEND\r\n"),
+        );
+        assert!(client.stat("neighbour_read_failures") >= 200);
+        end();
+        let value = format!("VALUE {key} 0 3\r\nold\r\nEND\r\n");
+        eventually("it is asked again", || client.list(&format!("get {key}")) == value);
+        client.asks(format!("set {key} 0 0 3\r\nyet\r\n"), "STORED\r\n");
+        client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nyet\r\nEND\r\n"));
+    }
 }
 
 /// The network on the way to one address. It hands on bytes both ways, and while it is cut holds them, as a sender does whose

@@ -14,6 +14,7 @@ pub mod foreign;
 mod here;
 pub mod histories;
 mod http;
+pub mod machines;
 pub mod memcached;
 pub mod overload;
 mod process;

@@ -3,5 +3,6 @@
 mod support;
 
 mod caches;
+mod fronts;
 mod meaning;
 mod refused;

@@ -747,26 +747,6 @@ fn what_is_rejected_last_is_told_apart_by_edges_alone() {
 }
 
 #[test]
-fn only_a_haproxy_that_chooses_reads_files() {
-    let of = |keys: &str| refused_after(&format!("[[front]]\nname = \"f\"\n{keys}\n"));
-    for proxy in ["nginx", "httpd", "envoy", "library", "connect"] {
-        let error = of(&format!("proxy = \"{proxy}\"\nby = \"weights\""));
-        assert!(
-            error.ends_with(&format!(
-                "front \"f\" has by = \"weights\" with proxy = \"{proxy}\"; expected by = \"choose\", the default: of all \
-                 proxies only HAProxy takes weights"
-            )),
-            "{error}"
-        );
-    }
-    let error = of("proxy = \"haproxy\"\nsocket = \"/s\"\ndir = \"/d\"");
-    assert!(
-        error.ends_with("expected by = \"choose\" with them: by weights HAProxy reads no files"),
-        "{error}"
-    );
-}
-
-#[test]
 fn a_unit_and_a_process_are_of_a_foreign_server() {
     for key in ["unit = \"a.service\"", "pid_file = \"/p\"", "exclusive = true", "http2 = true"] {
         let error = refused_at(6, &format!("listen = \"127.0.0.1:7101\"\n{key}"));

@@ -110,20 +110,6 @@ fn a_node_is_drained_and_resumed() {
 }
 
 #[test]
-fn force_says_which_floor_it_breaks() {
-    let mut cluster = quiet();
-    cluster.file.baseline.configuration = Configuration::Rigid;
-    let mut up = cluster.up(&["--plain"]);
-    cluster.await_whole(&mut up);
-    let said = cluster.run(&["drain", "n4", "--force"]).succeeded();
-    assert!(said.ends_with("; beta has 0 nodes, below its floor of 1\n"), "{said}");
-    assert_eq!(history(&cluster)[0]["why"], "beta has 0 nodes, below its floor of 1");
-    cluster.run(&["resume", "n4"]).succeeded();
-    eventually("beta answers", || get(cluster.edge(0), "beta.test", "/o/1/1").status == 200);
-    up.end().succeeded();
-}
-
-#[test]
 fn a_person_moves_what_runs_whatever_became_of_the_file() {
     let mut cluster = quiet();
     let mut up = cluster.up(&["--plain"]);

@@ -60,42 +60,10 @@ fn a_home_that_was_killed_comes_back_empty() {
     eventually("its memory is read again", || client.list(&format!("get {key}")) == value);
 }
 
-/// What clients see while the home of a key is silent: `silence` and `end` begin and end that.
-fn is_silent_for_a_while(caches: &Caches, silence: impl Fn(), end: impl Fn()) {
-    let (key, own) = (caches.key_of(1), caches.key_of(0));
-    let mut client = caches.client(0);
-    client.asks(format!("set {key} 0 0 3\r\nold\r\n"), "STORED\r\n");
-    silence();
-    // What cannot be read is a miss, and no more than the first is waited for.
-    for _ in 0..100 {
-        client.asks(format!("get {key}\r\nmg {key} v\r\n"), "END\r\nEN\r\n");
-    }
-    let refused = "SERVER_ERROR cache c2 is not reached: nothing was changed\r\n";
-    for _ in 0..100 {
-        client.asks(format!("set {key} 0 0 3\r\nnew\r\n"), refused);
-    }
-    client.asks(
-        format!("set {own} 0 0 1\r\nx\r\nget {own} {key}\r\n"),
-        format!("STORED\r\nVALUE {own} 0 1\r\nx\r\nEND\r\n"),
-    );
-    assert!(client.stat("neighbour_read_failures") >= 200);
-    end();
-    let value = format!("VALUE {key} 0 3\r\nold\r\nEND\r\n");
-    eventually("it is asked again", || client.list(&format!("get {key}")) == value);
-    client.asks(format!("set {key} 0 0 3\r\nyet\r\n"), "STORED\r\n");
-    client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nyet\r\nEND\r\n"));
-}
-
 #[test]
 fn a_home_that_is_stopped_on_another_machine_is_a_miss() {
     let caches = Caches::over_network(By::Process, 8);
-    is_silent_for_a_while(&caches, || caches.signal(1, Signal::STOP), || caches.signal(1, Signal::CONT));
-}
-
-#[test]
-fn so_is_one_that_the_network_does_not_reach() {
-    let caches = Caches::over_network(By::Thread, 8);
-    is_silent_for_a_while(&caches, || caches.cut(1, true), || caches.cut(1, false));
+    caches.is_missed_while_silent(|| caches.signal(1, Signal::STOP), || caches.signal(1, Signal::CONT));
 }
 
 #[test]

@@ -1,10 +1,7 @@
 //! The commands that need no cluster: trace, config, lab list, and help for all.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use rustix::process::Signal;
 
 use crate::support::{Cluster, Running, eventually, run, run_lab};
@@ -45,27 +42,6 @@ fn trace_info_says_what_a_log_holds() {
 }
 
 #[test]
-fn a_compressed_log_holds_the_same() {
-    let directory = tempfile::tempdir().unwrap();
-    // The format is recognised by content, whatever the name.
-    for name in ["day50.gz", "day50"] {
-        let path = directory.path().join(name);
-        let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
-        gzip.write_all(&std::fs::read(sample()).unwrap()).unwrap();
-        gzip.finish().unwrap();
-        assert_eq!(trace_info(&path, &["--json"]).json(), trace_info(&sample(), &["--json"]).json());
-    }
-}
-
-#[test]
-fn a_log_that_is_not_there_is_named() {
-    let line = trace_info(Path::new("/nowhere/access.log"), &[]).refused();
-    assert!(line.contains("/nowhere/access.log") && line.contains("No such file"), "{line}");
-    let line = trace_info(&sample(), &["--format", "xls"]).refused();
-    assert!(line.contains("xls") && line.contains("wc98") && line.contains("clf"), "{line}");
-}
-
-#[test]
 fn a_trace_that_is_converted_holds_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let expected = trace_info(&sample(), &["--json"]).json();
@@ -97,72 +73,55 @@ fn a_trace_that_is_converted_holds_the_same() {
 }
 
 #[test]
-fn a_trace_does_not_replace_itself() {
+fn options_say_what_a_file_holds_that_does_not_say_so_itself() {
     let directory = tempfile::tempdir().unwrap();
-    let [trace, symbolic, hard] =
-        ["x.csv", "symbolic.csv", "hard.csv"].map(|name| directory.path().join(name));
-    run_lab(["trace", "synth", trace.to_str().unwrap(), "--requests", "10"]).succeeded();
+    let [keys, to, columns] =
+        ["keys.bin", "keys.slt", "requests"].map(|name| directory.path().join(name).display().to_string());
+    let bytes: Vec<u8> = (0..3000u32).flat_map(|number| (number % 1000).to_be_bytes()).collect();
+    std::fs::write(&keys, bytes).unwrap();
+    let line = trace_info(Path::new(&keys), &[]).refused();
+    assert!(line.contains("key32"), "{line}");
+    let figures = trace_info(Path::new(&keys), &["--json", "--format", "key32"]).json();
+    assert_eq!((&figures["requests"], &figures["objects"]), (&3000.into(), &1000.into()));
+    run_lab(["trace", "convert", &keys, &to, "--from-format", "key32"]).succeeded();
+    assert_eq!(trace_info(Path::new(&to), &["--json"]).json(), figures);
+
+    std::fs::write(&columns, "a 1000 7\nb 1500 8\na 2250 7\n").unwrap();
+    let line = trace_info(Path::new(&columns), &[]).refused();
+    assert!(line.contains("time=1,object=2,size=3"), "{line}");
+    let said = ["--json", "--columns", "time=2,object=1,size=3,unit=ms"];
+    let figures = trace_info(Path::new(&columns), &said).json();
+    assert_eq!((&figures["objects"], &figures["bytes"]), (&2.into(), &22.into()));
+
+    let table = run_lab(["trace", "info", &to, &to]).succeeded();
+    assert_eq!(table.matches("keys.slt:\n").count(), 2, "one after the other: {table}");
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_or_written_is_named() {
+    let line = trace_info(Path::new("/nowhere/access.log"), &[]).refused();
+    assert!(line.contains("/nowhere/access.log") && line.contains("No such file"), "{line}");
+    let line = trace_info(&sample(), &["--format", "xls"]).refused();
+    assert!(line.contains("xls") && line.contains("wc98") && line.contains("clf"), "{line}");
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (from, to) = (sample().display().to_string(), at("x.slt.gz"));
+    for wrong in [["trace", "convert", &from, &to], ["trace", "synth", &to, "--requests=10"]] {
+        let line = run_lab(wrong).refused();
+        assert!(line.contains("x.slt.gz") && line.contains(".slt, .oracleGeneral or .csv"), "{line}");
+    }
+    // Nor does one replace itself.
+    let [trace, symbolic, hard] = ["x.csv", "symbolic.csv", "hard.csv"].map(at);
+    run_lab(["trace", "synth", &trace, "--requests", "10"]).succeeded();
     std::os::unix::fs::symlink(&trace, &symbolic).unwrap();
     std::fs::hard_link(&trace, &hard).unwrap();
     let text = std::fs::read(&trace).unwrap();
     for to in [&trace, &symbolic, &hard] {
-        let line = run_lab(["trace", "convert", trace.to_str().unwrap(), to.to_str().unwrap()]).refused();
-        assert!(line.contains(to.to_str().unwrap()) && line.contains("write another file"), "{line}");
-        assert_eq!(std::fs::read(to).unwrap(), text);
+        let line = run_lab(["trace", "convert", &trace, to]).refused();
+        assert!(line.contains(to) && line.contains("write another file"), "{line}");
+        assert_eq!(&std::fs::read(to).unwrap(), &text);
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3, "nothing is left of the tries");
-}
-
-#[test]
-fn a_file_of_an_unknown_ending_is_not_written() {
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["x.parquet", "x", "x.slt.gz"] {
-        let to = directory.path().join(name);
-        let from = sample();
-        let line = run_lab(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).refused();
-        assert!(line.contains(name) && line.contains(".slt, .oracleGeneral or .csv"), "{line}");
-        let line = run_lab(["trace", "synth", to.to_str().unwrap(), "--requests", "10"]).refused();
-        assert!(line.contains(".slt, .oracleGeneral or .csv"), "{line}");
-    }
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn keys_alone_are_a_trace_where_they_are_named_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let (keys, to) = (directory.path().join("keys.bin"), directory.path().join("keys.slt"));
-    let bytes: Vec<u8> = (0..3000u32).flat_map(|number| (number % 1000).to_be_bytes()).collect();
-    std::fs::write(&keys, bytes).unwrap();
-    let line = trace_info(&keys, &[]).refused();
-    assert!(line.contains("key32"), "{line}");
-    let figures = trace_info(&keys, &["--json", "--format", "key32"]).json();
-    assert_eq!((&figures["requests"], &figures["objects"]), (&3000.into(), &1000.into()));
-    assert_eq!(trace_info(&keys, &["--json", "--format", "key64"]).json()["requests"], 1500);
-    let arguments =
-        ["trace", "convert", keys.to_str().unwrap(), to.to_str().unwrap(), "--from-format", "key32"];
-    run_lab(arguments).succeeded();
-    assert_eq!(trace_info(&to, &["--json"]).json(), figures);
-}
-
-#[test]
-fn columns_say_what_a_file_without_a_header_holds() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("requests");
-    std::fs::write(&path, "a 1000 7\nb 1500 8\na 2250 7\n").unwrap();
-    let line = trace_info(&path, &[]).refused();
-    assert!(line.contains("time=1,object=2,size=3"), "{line}");
-    let figures = trace_info(&path, &["--json", "--columns", "time=2,object=1,size=3,unit=ms"]).json();
-    assert_eq!((figures["requests"].as_u64(), figures["objects"].as_u64()), (Some(3), Some(2)));
-    assert_eq!((figures["bytes"].as_u64(), figures["span_s"].as_u64()), (Some(22), Some(2)));
-    let line = trace_info(&path, &["--columns", "time=2"]).refused();
-    assert!(line.contains("columns = time=2"), "{line}");
-}
-
-#[test]
-fn several_traces_are_told_one_after_the_other() {
-    let file = sample();
-    let table = run_lab(["trace", "info", file.to_str().unwrap(), file.to_str().unwrap()]).succeeded();
-    assert_eq!(table.matches("first10000.bin:\n").count(), 2, "{table}");
 }
 
 #[test]
@@ -232,32 +191,6 @@ fn a_trace_that_is_interrupted_leaves_no_half_of_it() {
     assert_eq!((done.code, done.err), (Some(130), expected));
 }
 
-/// A log of `good` lines, with `bad` ones among them.
-fn log(directory: &Path, good: usize, bad: usize) -> PathBuf {
-    let path = directory.join("access.log");
-    let mut lines = vec![""; 0];
-    lines.resize(good, r#"10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 2326"#);
-    for k in 0..bad {
-        lines.insert(good * (k + 1) / (bad + 1) + k, "10.0.0.1 - - no time at all");
-    }
-    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-    path
-}
-
-#[test]
-fn a_few_broken_lines_are_reported_and_more_than_one_in_a_hundred_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let done = trace_info(&log(directory.path(), 990, 10), &["--json"]);
-    assert!(done.err.starts_with("sidelong: ") && done.err.lines().count() == 1, "{done:?}");
-    assert!(done.err.contains("10 of 1000") && done.err.contains("no valid time"), "{done:?}");
-    let figures = done.json();
-    assert_eq!((figures["requests"].as_u64(), figures["broken"].as_u64()), (Some(990), Some(10)));
-
-    let line = trace_info(&log(directory.path(), 989, 11), &[]).refused();
-    assert!(line.contains("11 of 1000") && line.contains("no valid time"), "{line}");
-    assert!(line.contains("access.log"), "{line}");
-}
-
 #[test]
 fn the_demo_file_is_usable_as_it_is_printed() {
     let directory = tempfile::tempdir().unwrap();
@@ -280,13 +213,6 @@ fn a_check_says_what_is_promised() {
     let alpha = "alpha: 2 (floor 1, ceiling 2, priority 3, share 0.5, p99 at most 50 ms): n1 n2";
     assert!(said.contains(alpha), "{said}");
     assert!(said.contains("beta: 1 (floor 1, at most 2.5 ms in a queue): n3"), "{said}");
-}
-
-#[test]
-fn a_file_that_the_tests_make_is_usable_too() {
-    let cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
-    let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
-    assert!(said.contains("2 sites, 3 nodes, 2 edges"), "{said}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Signal, geteuid};
-use sidelong_config::{Configuration, FrontEntry, Proxy, ServerAddress};
+use sidelong_config::{Configuration, FrontEntry, Proxy};
 use sidelong_layout::{ChoiceMap, NodeId, Ownership, SiteId};
 
 use crate::support::servers::readable;
@@ -664,34 +664,6 @@ fn connections_beyond_a_sites_target_are_refused() {
         (0..20).all(|_| try_get(controlled.cluster.at(ALPHA), "alpha.test", "/0").is_ok())
     });
     controlled.end();
-}
-
-#[test]
-fn what_cannot_be_led_is_refused_when_the_file_is_read() {
-    let refused = |change: &dyn Fn(&mut Cluster)| {
-        let mut cluster = new_cluster();
-        change(&mut cluster);
-        cluster.run(&["front", "config", "front1"]).refused()
-    };
-    let said = refused(&|cluster| cluster.file.sites[1].connect = None);
-    assert!(
-        said.contains("site \"beta\" has no connect, and front \"front1\" has proxy = \"connect\""),
-        "{said}"
-    );
-    let said = refused(&|cluster| {
-        cluster.file.nodes[0].server = Some("[::1]:80".parse::<SocketAddr>().unwrap().into())
-    });
-    assert!(
-        said.contains("node \"n1\" is at [::1]:80, and connect of site \"alpha\" is of another family"),
-        "{said}"
-    );
-    let said =
-        refused(&|cluster| cluster.file.nodes[0].server = Some(ServerAddress::Unix("/run/socket".into())));
-    assert!(said.contains("node \"n1\" is at a Unix socket"), "{said}");
-    let said = refused(&|cluster| cluster.file.fronts[0].proxy = Proxy::Nginx);
-    assert!(said.contains("site \"alpha\" has connect, and no front has proxy = \"connect\""), "{said}");
-    let said = refused(&|cluster| cluster.file.sites[0].connect = Some(cluster.node(0)));
-    assert!(said.contains("would listen on"), "{said}");
 }
 
 /// What it keeps is CAP_BPF, to detach its programs, and root's CAP_DAC_OVERRIDE.

@@ -1,98 +1,16 @@
-//! A cluster whose parts seem to be on several machines: each has an address and a run directory of its own, and gets
-//! keys from the others.
+//! What the parts of several machines say to each other and in their logs, what commands do from any of them, and devices.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_config::{Completion, Configuration, Fabric, MovedBy, NodeEntry, Scheme, SecretText};
+use sidelong_config::{Completion, Configuration, Fabric, Scheme, SecretText};
 
-use crate::support::{Cluster, Running, SetOnDrop, eventually, get, metrics, run, try_get};
+use sidelong_testing::machines::{FABRIC, Machines, SECRET};
 
-const SECRET: &str = "what everybody here knows";
-/// Port of the nodes' control endpoints.
-const FABRIC: u16 = 6001;
-
-/// One cluster on as many machines as it has loopback addresses.
-struct Machines {
-    cluster: Cluster,
-    /// Only for their addresses.
-    others: Vec<Cluster>,
-}
-
-impl Machines {
-    /// A site with one node and a site with two; each node on a machine of its own, and the edge on the last node's.
-    fn new() -> Self {
-        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
-        let others = vec![Cluster::new(&[("none", 1)]), Cluster::new(&[("none", 1)])];
-        cluster.file.edges.truncate(1);
-        cluster.file.cluster.fabric = Fabric::Tcp;
-        cluster.file.cluster.secret_file = Some("secret".into());
-        // Operations between two machines may take longer than on one.
-        cluster.file.reconfig.lease = Duration::from_millis(500);
-        for (k, node) in cluster.file.nodes.iter_mut().enumerate() {
-            let machine = others.get(k).unwrap_or(&others[1]);
-            let port = FABRIC + k as u16;
-            let listen = machine.at(node.listen.unwrap().port());
-            let entry = NodeEntry::new(node.name.clone(), 1, listen);
-            let admin = node.admin.map(|admin| machine.at(admin.port()));
-            *node = NodeEntry { fabric_listen: Some(machine.at(port)), admin, ..entry };
-        }
-        Machines { cluster, others }
-    }
-
-    /// Starts one part, whose machine has this secret.
-    fn part_with(&self, secret: &str, kind: &str, name: &str, arguments: &[&str]) -> Running {
-        let directory = self.cluster.path(name);
-        fs::create_dir_all(&directory).unwrap();
-        let mut file = self.cluster.file.clone();
-        file.cluster.run_dir = Some("run".into());
-        fs::write(directory.join("secret"), secret).unwrap();
-        fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
-        let config = directory.join("cluster.toml");
-        fs::write(&config, file.to_toml().unwrap()).unwrap();
-        Running::start([&[kind, name], arguments, &["--config", config.to_str().unwrap()]].concat())
-    }
-
-    fn part(&self, kind: &str, name: &str) -> Running {
-        self.part_with(SECRET, kind, name, &[])
-    }
-
-    fn answers(&self, site: &str) -> bool {
-        let reply = try_get(self.cluster.edge(0), &format!("{site}.test"), "/o/1/10");
-        reply.is_ok_and(|reply| reply.status == 200)
-    }
-
-    /// A metric of the edge.
-    fn metric(&self, name: &str) -> f64 {
-        metrics(self.cluster.admin(0)).get(name).copied().unwrap_or(0.0)
-    }
-
-    /// Keeps alpha's node busy until it gets another.
-    fn await_move(&self) {
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    while !over.load(Ordering::Relaxed) {
-                        let _ = try_get(self.cluster.edge(0), "alpha.test", "/o/1/10");
-                    }
-                });
-            }
-            // Also where the wait ends in a panic: the scope waits for its threads.
-            let _over = SetOnDrop(&over);
-            eventually("alpha gets a node of beta's", || {
-                let sites = metrics(self.cluster.admin(0));
-                let serving = |k| format!("sidelong_edge_node_site{{node=\"n{k}\",site=\"alpha\"}}");
-                (2..=3).any(|k| sites.get(&serving(k)) == Some(&1.0))
-            });
-        });
-    }
-}
+use crate::support::{Cluster, eventually, get, metrics, run};
 
 fn reads_routes_and_moves(change: impl FnOnce(&mut Machines)) {
-    let mut machines = Machines::new();
+    let mut machines = Machines::three();
     change(&mut machines);
     let nodes: Vec<_> = ["n1", "n2", "n3"].map(|name| machines.part("node", name)).into();
     let edge = machines.part_with(SECRET, "edge", "edge1", &["--events"]);
@@ -130,26 +48,8 @@ fn an_edge_reads_routes_and_moves_nodes_of_other_machines() {
 }
 
 #[test]
-fn auto_takes_what_reaches_other_machines_and_says_why() {
-    reads_routes_and_moves(|machines| machines.cluster.file.cluster.fabric = Fabric::Auto);
-}
-
-#[test]
-fn nodes_of_several_machines_may_move_themselves() {
-    reads_routes_and_moves(|machines| {
-        machines.cluster.file.baseline.by = MovedBy::Server;
-        machines.cluster.file.edges[0].fabric_listen = Some(machines.others[1].at(FABRIC + 3));
-    });
-}
-
-#[test]
-fn load_may_be_asked_for_over_sockets_of_other_machines() {
-    reads_routes_and_moves(|machines| machines.cluster.file.set_scheme(Scheme::SocketAsync));
-}
-
-#[test]
 fn a_node_that_restarts_is_found_again() {
-    let machines = Machines::new();
+    let machines = Machines::three();
     let _edge = machines.part("edge", "edge1");
     let [first, _second, _third] = ["n1", "n2", "n3"].map(|name| machines.part("node", name));
     eventually("both sites answer", || machines.answers("alpha") && machines.answers("beta"));
@@ -164,7 +64,7 @@ fn a_node_that_restarts_is_found_again() {
 
 #[test]
 fn a_node_with_another_secret_is_refused_and_harms_nobody() {
-    let machines = Machines::new();
+    let machines = Machines::three();
     let mut edge = machines.part("edge", "edge1");
     let _nodes = ["n1", "n2"].map(|name| machines.part("node", name));
     let stranger = machines.part_with("what somebody else knows", "node", "n3", &[]);
@@ -195,7 +95,7 @@ fn a_node_with_another_secret_is_refused_and_harms_nobody() {
 
 #[test]
 fn secrets_that_cannot_be_used_are_refused_at_once() {
-    let mut machines = Machines::new();
+    let mut machines = Machines::three();
     let refused = |machines: &Machines, secret: &str| {
         ["n1", "edge1"].map(|name| {
             let kind = if name == "n1" { "node" } else { "edge" };
@@ -304,7 +204,7 @@ mod over_verbs {
 /// From another machine than the board's, and only where the edge can be asked for its requests.
 #[test]
 fn nodes_are_moved_by_hand_from_any_machine() {
-    let mut machines = Machines::new();
+    let mut machines = Machines::three();
     machines.cluster.file.baseline.configuration = Configuration::Rigid;
     let refused = machines.part("drain", "n3").finish().refused();
     assert!(refused.contains("nobody can read which requests edge1 has: give it fabric_listen"), "{refused}");

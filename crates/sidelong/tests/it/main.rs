@@ -21,7 +21,6 @@ mod documents;
 mod endurance;
 mod faults;
 mod fronts;
-mod ganglia;
 mod handed_over;
 mod haproxy;
 mod history;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
-use sidelong_config::{CachePeer, Configuration, Fabric, Scheme, Tls, Workload, WorkloadKind};
+use sidelong_config::{CachePeer, Configuration, Fabric, Tls, Workload, WorkloadKind};
 
 use crate::support::{Cluster, Running, eventually, run, run_lab, skipped};
 
@@ -31,16 +31,6 @@ fn every_command(file: &Path) -> Vec<String> {
     commands.into_iter().map(|command| run(command).refused()).collect()
 }
 
-/// Every command that starts a part of it, one after the other.
-fn every_start(cluster: &Cluster) -> [String; 3] {
-    let starts: [fn(&Cluster) -> Running; 3] = [
-        |cluster| cluster.up(&[]),
-        |cluster| cluster.part("node", "n1"),
-        |cluster| cluster.part("edge", "edge1"),
-    ];
-    starts.map(|start| start(cluster).finish().refused())
-}
-
 #[test]
 fn a_wrong_cluster_file_is_refused_with_its_line() {
     let cluster = small();
@@ -54,19 +44,10 @@ fn a_wrong_cluster_file_is_refused_with_its_line() {
     }
 }
 
-#[test]
-fn a_missing_cluster_file_is_named() {
-    let path = Path::new("/nowhere/cluster.toml");
-    for line in every_command(path) {
-        assert!(line.starts_with("/nowhere/cluster.toml: ") && line.contains("No such file"), "{line}");
-    }
-}
-
 fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// Whoever opened it would wait for a writer that never comes.
 #[test]
 fn a_baseline_is_for_research() {
     let mut cluster = small();
@@ -81,6 +62,7 @@ fn a_baseline_is_for_research() {
     assert!(run_lab(["config", "check", file.to_str().unwrap()]).succeeded().contains(", rigid\n"));
 }
 
+/// Whoever opened it would wait for a writer that never comes.
 #[test]
 fn a_fifo_in_place_of_a_file_is_refused_at_once() {
     let mut cluster = small();
@@ -110,8 +92,10 @@ fn a_fifo_in_place_of_a_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_missing_trace_is_named() {
+fn up_names_what_it_cannot_use_and_starts_nothing() {
     let mut cluster = small();
+    let line = cluster.up(&["--samples", "/nowhere/samples.csv"]).finish().refused();
+    assert!(line.contains("/nowhere/samples.csv"), "{line}");
     let trace = Some(PathBuf::from("gone.log"));
     cluster.file.workload = Some(Workload { kind: WorkloadKind::Trace, trace, ..Workload::default() });
     let line = cluster.up(&[]).finish().refused();
@@ -136,34 +120,6 @@ fn a_port_in_use_is_named() {
         drop(taken);
     }
     cluster.serving(&["--json"]).end().json();
-}
-
-#[test]
-fn a_port_in_use_of_the_fabric_is_named() {
-    let mut cluster = small();
-    let address = cluster.at(6001);
-    cluster.file.cluster.fabric = Fabric::Tcp;
-    cluster.file.nodes[0].fabric_listen = Some(address);
-    let _taken = TcpListener::bind(address).unwrap();
-    let line = cluster.up(&[]).finish().refused();
-    assert!(line.contains(&format!("cannot listen on {address}: ")), "{line}");
-}
-
-#[test]
-fn a_run_directory_that_cannot_be_had_is_named() {
-    let mut cluster = small();
-    let file = cluster.path("file");
-    fs::write(&file, "no directory").unwrap();
-    let open = cluster.path("open");
-    fs::create_dir(&open).unwrap();
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    for (directory, reason) in [(file.join("run"), "Not a directory"), (open, "others may write in it")] {
-        cluster.file.cluster.run_dir = Some(directory.clone());
-        for line in every_start(&cluster) {
-            let place = format!("run directory {}: ", directory.display());
-            assert!(line.starts_with(&place) && line.contains(reason), "{line}");
-        }
-    }
 }
 
 /// The user nobody, an ordinary user.
@@ -267,61 +223,4 @@ fn memory_that_does_not_fit_is_refused_with_what_to_do() {
         eventually("it runs where there is room", || running.out().contains("\"ready\""));
         running.end().succeeded();
     }
-}
-
-#[test]
-fn a_scheme_that_cannot_be_had_is_refused_with_the_reason() {
-    // Two nodes on one machine, which the kernel cannot tell apart.
-    let mut cluster = Cluster::new(&[("alpha", 2)]);
-    for (scheme, name) in [(Scheme::RdmaSync, "rdma-sync"), (Scheme::ERdmaSync, "e-rdma-sync")] {
-        cluster.file.set_scheme(scheme);
-        let line = cluster.part("node", "n1").finish().refused();
-        assert!(line.starts_with(name) && line.contains("n1 shares its machine"), "{line}");
-        assert!(line.contains("cgroup") && line.ends_with("use rdma-async, or auto"), "{line}");
-    }
-    // Also what the kernel itself refuses, and missing privileges.
-    cluster.file.nodes[0].cgroup = Some("/nowhere".into());
-    let line = cluster.part("node", "n1").finish().refused();
-    assert!(line.contains("/nowhere") || line.contains("CAP_BPF") || line.contains("kernel"), "{line}");
-}
-
-#[test]
-fn a_certificate_that_is_none_is_refused() {
-    let mut cluster = small();
-    let (certificate, key) = (cluster.path("cert.pem"), cluster.path("key.pem"));
-    cluster.file.edges[0].tls = vec![Tls { certificate: certificate.clone(), key: key.clone() }];
-    let line = cluster.part("edge", "edge1").finish().refused();
-    assert!(line.contains(certificate.to_str().unwrap()) && line.contains("No such file"), "{line}");
-
-    fs::write(&certificate, "no certificate").unwrap();
-    fs::write(&key, "no key").unwrap();
-    let by_hand = cluster.part("edge", "edge1").finish().refused();
-    let line = cluster.up(&[]).finish().refused();
-    assert_eq!(line, by_hand, "`up` says what its part said");
-    assert!(line.starts_with("edge edge1: cannot use certificate ") && line.contains("cert.pem"), "{line}");
-}
-
-#[test]
-fn an_access_log_that_cannot_be_written_is_named() {
-    let mut cluster = small();
-    cluster.file.edges[0].access_log = Some("/nowhere/access.log".into());
-    let line = cluster.part("edge", "edge1").finish().refused();
-    assert!(line.starts_with("edge edge1: cannot open access log /nowhere/access.log: "), "{line}");
-}
-
-#[test]
-fn a_part_that_the_file_does_not_have_is_refused_with_those_it_has() {
-    let cluster = Cluster::new(&[("alpha", 2)]);
-    let line = cluster.part("node", "n3").finish().refused();
-    assert!(line.contains("no node \"n3\"") && line.contains("n1, n2"), "{line}");
-    let line = cluster.part("edge", "n1").finish().refused();
-    assert!(line.contains("no edge \"n1\"") && line.contains("edge1, edge2"), "{line}");
-}
-
-#[test]
-fn samples_that_cannot_be_written_are_named() {
-    let cluster = small();
-    let line = cluster.up(&["--samples", "/nowhere/samples.csv"]).finish().refused();
-    assert!(line.contains("/nowhere/samples.csv"), "{line}");
-    assert_eq!(cluster.parts(), []);
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidelong_config::{Configuration, NodeEntry, Scheme};
+use sidelong_config::{Configuration, NodeEntry, Scheme, ServerAddress};
 
-use crate::support::foreign::{answers, foreign};
-use crate::support::servers::{Load, gunicorn, nginx, processes_of};
+use crate::support::foreign::{answers, foreign, server, socket};
+use crate::support::servers::{Load, gunicorn, nginx, nginx_over_http2, processes_of};
 use crate::support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 fn agent_is_up(cluster: &Cluster, node: usize) {
@@ -164,27 +164,37 @@ fn a_server_may_come_later_and_go_and_come_back() {
     assert!(late.is_running());
 }
 
+/// One at a port, one at a Unix socket, one that speaks HTTP/2, and one that is not there yet.
 #[test]
 fn a_file_is_written_for_servers_that_run() {
-    let cluster = foreign(&[("alpha", 2)]);
+    let mut cluster = foreign(&[("alpha", 4)]);
+    cluster.file.nodes[1].server = Some(ServerAddress::Unix(socket(&cluster, 1)));
+    let files = cluster.path("files");
+    std::fs::create_dir(&files).unwrap();
+    std::fs::write(files.join("index.html"), "three").unwrap();
     let Some(one) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let Some(two) = nginx(&cluster, "two", server(&cluster, 1)) else { return };
+    let Some(three) = nginx_over_http2(&cluster, cluster.node(2), &files) else { return };
     let file = cluster.path("sidelong.toml");
+    let addresses: Vec<_> = (0..4).map(|node| server(&cluster, node).to_string()).collect();
     let init = |hosts: &[&str], config: &Path| {
         let mut arguments: Vec<String> = vec!["init".into(), "--config".into(), config.display().to_string()];
         arguments.extend(["--listen".into(), cluster.edge(0).to_string()]);
-        for node in [0, 1] {
-            arguments.extend(["--server".into(), cluster.node(node).to_string()]);
-        }
+        arguments.extend(addresses.iter().flat_map(|address| ["--server".into(), address.clone()]));
         hosts.iter().for_each(|host| arguments.extend(["--host".into(), (*host).to_owned()]));
         run(arguments)
     };
     let said = init(&["alpha.test"], &file).succeeded();
-    let pid = one.pid().as_raw_nonzero();
-    assert!(said.contains(&format!("{}: nginx, process {pid}, ", cluster.node(0))), "{said}");
-    assert!(said.contains(&format!("nobody listens at {} yet", cluster.node(1))), "{said}");
+    for (address, server) in addresses.iter().zip([&one, &two, &three]) {
+        let pid = server.pid().as_raw_nonzero();
+        assert!(said.contains(&format!("{address}: nginx, process {pid}, ")), "{said}");
+    }
+    let lines: Vec<_> = said.lines().map(|line| line.contains("speaks HTTP/2 in clear text")).collect();
+    assert_eq!(lines[..4], [false, false, true, false], "{said}");
+    assert!(said.contains(&format!("nobody listens at {} yet", addresses[3])), "{said}");
     assert!(said.contains(&format!("sidelong up --config {}", file.display())), "{said}");
     let up = Running::start(["up", "--plain", "--config", file.to_str().unwrap()]);
-    answers(&cluster, "alpha", "one");
+    ["one", "two", "three"].iter().for_each(|body| answers(&cluster, "alpha", body));
     eventually("it says that it is up", || up.err().contains(" is up: "));
     up.end().succeeded();
 
@@ -194,10 +204,14 @@ fn a_file_is_written_for_servers_that_run() {
     };
     refused(&["alpha.test"], &file, "sidelong.toml exists already: name another file with --config");
     let other = cluster.path("other.toml");
-    refused(&["a", "b", "c"], &other, "3 sites (--host) and 2 servers (--server)");
+    refused(&["a", "b", "c", "d", "e"], &other, "5 sites (--host) and 4 servers (--server)");
     refused(&["not a host"], &other, "not a host");
     refused(&["alpha.test"], Path::new("/nowhere/sidelong.toml"), "cannot write /nowhere/sidelong.toml");
     assert!(!other.exists());
+    let words =
+        ["init", "--server", "unix:app.sock", "--host", "a.test", "--config", "/nowhere/sidelong.toml"];
+    let line = run(words).refused();
+    assert!(line.contains("Unix socket \"app.sock\" of 8 bytes; expected an absolute path"), "{line}");
     // Two sites whose hosts begin alike.
     init(&["app.one.test", "app.two.test"], &other).succeeded();
     run(["config", "check", other.to_str().unwrap()]).succeeded();

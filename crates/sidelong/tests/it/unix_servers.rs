@@ -5,8 +5,8 @@ use std::time::Duration;
 use sidelong_config::Scheme;
 
 use crate::support::foreign::{answers, at_sockets, by_agent, by_edge, foreign, server};
-use crate::support::servers::{Load, gunicorn, nginx};
-use crate::support::{Running, eventually, run, skipped, try_get};
+use crate::support::servers::{Load, gunicorn};
+use crate::support::{eventually, skipped, try_get};
 
 /// Its worker serves a connection, and the others wait to be accepted. Where the kernel keeps the record because the file says so, it
 /// has no connections, and the agent says why.
@@ -56,28 +56,4 @@ fn a_record_has_the_connections_at_a_unix_socket_and_its_queue() {
         }
         agent.end().succeeded();
     }
-}
-
-#[test]
-fn a_file_is_written_for_a_server_at_a_unix_socket() {
-    let cluster = at_sockets(foreign(&[("alpha", 2)]));
-    let Some(one) = nginx(&cluster, "one", server(&cluster, 0)) else { return };
-    let file = cluster.path("sidelong.toml").display().to_string();
-    let [first, second] = [0, 1].map(|node| server(&cluster, node).to_string());
-    let listen = cluster.edge(0).to_string();
-    let hosts = ["--host", "alpha.test", "--listen", &listen, "--config", &file];
-    let init = [&["init", "--server", &first, "--server", &second][..], &hosts].concat();
-    let said = run(init).succeeded();
-    let pid = one.pid().as_raw_nonzero();
-    assert!(said.contains(&format!("{first}: nginx, process {pid}, ")), "{said}");
-    assert!(said.contains(&format!("nobody listens at {second} yet")), "{said}");
-    let up = Running::start(["up", "--plain", "--config", &file]);
-    answers(&cluster, "alpha", "one");
-    eventually("it says that it is up", || up.err().contains(" is up: "));
-    up.end().succeeded();
-
-    let init =
-        ["init", "--server", "unix:app.sock", "--host", "a.test", "--config", "/nowhere/sidelong.toml"];
-    let line = run(init).refused();
-    assert!(line.contains("Unix socket \"app.sock\" of 8 bytes; expected an absolute path"), "{line}");
 }

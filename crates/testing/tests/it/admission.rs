@@ -318,23 +318,3 @@ fn without_a_target_nobody_is_rejected() {
     assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200], "{statuses:?}");
     assert!(metrics(cluster.admin(0)).keys().all(|name| !name.contains("admitted")), "nor is it told");
 }
-
-#[test]
-fn a_request_with_a_body_that_is_rejected_leaves_its_connection_usable() {
-    let cluster = cluster(&["alpha", "beta"]);
-    let _up = cluster.serving_here();
-    let body = "x".repeat(10_000);
-    while_overloaded(&cluster, || {
-        eventually("a post is rejected", || {
-            // One connection each, because on a single one they would wait for their turn.
-            let mut client = Client::connect(cluster.edge(0));
-            let head = "POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 10000\r\n\r\n";
-            client.send(format!("{head}{body}")).unwrap();
-            let reply = client.reply(true).unwrap();
-            assert!([200, 503].contains(&reply.status), "{reply:?}");
-            let next = client.ask("GET", "beta.test", "/o/1/7").expect("the connection is kept");
-            assert_eq!((next.status, next.body.len()), (200, 7), "{next:?}");
-            reply.status == 503
-        });
-    });
-}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sidelong_app::Parts;
 use sidelong_app::by_hand::Wish;
+use sidelong_config::Configuration;
 use sidelong_layout::{NodeId, NodeState, Time};
 use sidelong_os::monotonic_ns;
 use sidelong_testing::{Cluster, Here, eventually, get, in_bursts, metrics};
@@ -101,5 +102,20 @@ fn a_floor_is_broken_by_force_alone_and_filled_up_by_the_edges() {
     assert!(said.starts_with("n4 is held; "), "{said}");
     assert_eq!(node(&cluster, "n4"), (NodeState::Held, "beta".to_owned()));
     eventually("beta gets another node", || get(cluster.edge(0), "beta.test", "/o/1/1").status == 200);
+    parts.into_iter().for_each(Here::end);
+}
+
+#[test]
+fn force_says_which_floor_it_breaks() {
+    let mut cluster = quiet();
+    cluster.file.baseline.configuration = Configuration::Rigid;
+    let parts = cluster.serving_here();
+    let said = by_force(&cluster, "n4").unwrap();
+    let broken = "beta has 0 nodes, below its floor of 1";
+    assert!(said.ends_with(&format!("; {broken}")), "{said}");
+    let history = std::fs::read_to_string(cluster.run_dir().join("by_hand.history.jsonl")).unwrap();
+    assert!(history.contains(broken), "{history}");
+    cluster.resume("n4").unwrap();
+    eventually("beta answers", || get(cluster.edge(0), "beta.test", "/o/1/1").status == 200);
     parts.into_iter().for_each(Here::end);
 }

@@ -199,3 +199,9 @@ fn no_read_is_older_than_what_was_known_before() {
     check(&Caches::start(By::Thread, 8), 1_500, || {});
     check(&Caches::over_network(By::Thread, 8), 500, || {});
 }
+
+#[test]
+fn a_home_that_the_network_does_not_reach_is_a_miss() {
+    let caches = Caches::over_network(By::Thread, 8);
+    caches.is_missed_while_silent(|| caches.cut(1, true), || caches.cut(1, false));
+}

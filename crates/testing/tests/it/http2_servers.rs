@@ -4,14 +4,12 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::ext::Protocol;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
+use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,18 +22,12 @@ use sidelong_testing::{
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
                       sec-websocket-accept: @accept\r\n\r\n";
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-/// As large as a head of one may be by default at most servers.
-const LINK: &[u8] = &[b'a'; 8 << 10];
 
 /// What a server does with a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     /// Sends the body back, piece by piece, then its trailers, and says what it saw in a field.
     Echo,
-    /// Says that it has not looked at it.
-    Refuse,
-    /// As Echo, and goes away in good order after each few requests.
-    Leave,
     /// As Echo, and opens WebSockets (RFC 8441), at first on each connection.
     Tunnel,
     /// As Echo, and opens WebSockets for who speaks HTTP/1.1.
@@ -46,18 +38,12 @@ enum Does {
 struct Server {
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
-    /// Floods of hints that the other side has ended.
-    floods_ended: Arc<AtomicUsize>,
 }
 
 impl Server {
     fn start(address: SocketAddr, does: Does) -> Self {
-        let [connections, requests, floods_ended] = [(); 3].map(|()| Arc::<AtomicUsize>::default());
-        let server = Server {
-            connections: Arc::clone(&connections),
-            requests: Arc::clone(&requests),
-            floods_ended: Arc::clone(&floods_ended),
-        };
+        let [connections, requests] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+        let server = Server { connections: Arc::clone(&connections), requests: Arc::clone(&requests) };
         let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
         std::thread::spawn(move || {
@@ -66,7 +52,7 @@ impl Server {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
                     connections.fetch_add(1, Ordering::Relaxed);
-                    tokio::spawn(serve(stream, does, Arc::clone(&requests), Arc::clone(&floods_ended)));
+                    tokio::spawn(serve(stream, does, Arc::clone(&requests)));
                 }
             });
         });
@@ -78,7 +64,7 @@ impl Server {
     }
 }
 
-async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>, floods_ended: Arc<AtomicUsize>) {
+async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>) {
     let mut first = [0];
     if does == Does::Both && stream.peek(&mut first).await.is_ok() && first != *b"P" {
         return drop(switch(stream).await);
@@ -88,18 +74,9 @@ async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>, floods
         builder.enable_connect_protocol();
     }
     let Ok(mut connection) = builder.handshake(stream).await else { return };
-    let mut served = 0;
-    while let Some(Ok((request, mut respond))) = connection.accept().await {
+    while let Some(Ok((request, respond))) = connection.accept().await {
         requests.fetch_add(1, Ordering::Relaxed);
-        served += 1;
-        if does == Does::Refuse {
-            respond.send_reset(Reason::REFUSED_STREAM);
-            continue;
-        }
-        tokio::spawn(echo(request, respond, Arc::clone(&floods_ended)));
-        if does == Does::Leave && served == 3 {
-            connection.graceful_shutdown();
-        }
+        tokio::spawn(echo(request, respond));
     }
 }
 
@@ -116,44 +93,11 @@ async fn switch(mut stream: TcpStream) -> std::io::Result<()> {
     tokio::io::copy(&mut read, &mut write).await.map(drop)
 }
 
-async fn echo(
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    floods_ended: Arc<AtomicUsize>,
-) -> Result<(), h2::Error> {
+async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
     let (head, mut body) = request.into_parts();
-    match head.uri.path() {
-        "/cancel" => {
-            respond.send_reset(Reason::CANCEL);
-            return Ok(());
-        }
-        "/none" => {
-            let none = Response::builder().status(StatusCode::NO_CONTENT).body(()).unwrap();
-            return respond.send_response(none, false)?.send_data(Bytes::from_static(b"HTTP/1.1 666"), true);
-        }
-        "/hints" => {
-            while poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await.is_pending() {
-                for _ in 0..10 {
-                    let hint = Response::builder().status(StatusCode::EARLY_HINTS).header("link", LINK);
-                    respond.send_informational(hint.body(()).unwrap())?;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            floods_ended.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        "/closed" => {
-            let none = Response::builder().status(StatusCode::FORBIDDEN).body(()).unwrap();
-            return respond.send_response(none, true).map(drop);
-        }
-        "/drip" => {
-            let mut stream = respond.send_response(Response::new(()), false)?;
-            for _ in 0..20_000 {
-                send(&mut stream, Bytes::from_static(b"seven b")).await?;
-            }
-            return Ok(());
-        }
-        _ => {}
+    if head.uri.path() == "/closed" {
+        let none = Response::builder().status(StatusCode::FORBIDDEN).body(()).unwrap();
+        return respond.send_response(none, true).map(drop);
     }
     if head.uri.query() == Some("early") {
         let early = Response::builder().status(StatusCode::EARLY_HINTS).header("link", "</a.css>");
@@ -284,25 +228,6 @@ fn a_call_streams_both_ways_and_keeps_its_trailers() {
 }
 
 #[test]
-fn a_call_goes_on_for_as_long_as_it_streams() {
-    let mut cluster = cluster(1);
-    cluster.file.limits.client_body_timeout = Duration::from_secs(5);
-    let Echoing { cluster, .. } = &Echoing::start(cluster);
-    block_on(async {
-        let mut client = connect(cluster.edge(0)).await;
-        let (answer, mut stream) = client.send_request(call("/"), false).unwrap();
-        let mut body = answer.await.unwrap().into_body();
-        for _ in 0..12 {
-            send(&mut stream, Bytes::from_static(b"message")).await.unwrap();
-            assert_eq!(body.data().await.unwrap().unwrap(), "message");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        // Then neither sends anything.
-        assert!(body.data().await.unwrap().is_err());
-    });
-}
-
-#[test]
 fn a_client_of_http1_is_answered_as_by_a_server_of_http1() {
     let Echoing { cluster, server, .. } = &Echoing::start(cluster(1));
     let mut client = Client::connect(cluster.edge(0));
@@ -319,82 +244,6 @@ fn a_client_of_http1_is_answered_as_by_a_server_of_http1() {
     // The connection is kept, and one to the server serves all.
     assert_eq!(client.ask("HEAD", "alpha.test", "/").unwrap().status, 200);
     assert!(server.requests() >= 3);
-    assert_eq!(server.connections.load(Ordering::Relaxed), 1);
-}
-
-/// Neither is a POST lost, which may not be sent twice: the server has said that it has not looked at it.
-#[test]
-fn what_a_server_has_not_looked_at_goes_to_another() {
-    let mut cluster = cluster(2);
-    // One that refuses, and one that leaves meanwhile.
-    cluster.file.limits.retries = 3;
-    let refuses = Server::start(cluster.node(0), Does::Refuse);
-    let leaves = Server::start(cluster.node(1), Does::Leave);
-    let _parts = [cluster.here("node", "n1"), cluster.here("node", "n2"), cluster.here("edge", "edge1")];
-    serves(&cluster);
-    let post = || {
-        let mut client = Client::connect(cluster.edge(0));
-        client.send("POST / HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 3\r\n\r\nabc").unwrap();
-        client.reply(true).unwrap()
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    let reply = post();
-                    assert_eq!((reply.status, reply.body.as_str()), (200, "abc"));
-                }
-            });
-        }
-    });
-    assert!(refuses.requests() > 0 && leaves.requests() >= 200);
-    assert!(leaves.connections.load(Ordering::Relaxed) > 1);
-}
-
-/// A server may have its reasons in the request, so it is not taken out of service.
-#[test]
-fn a_request_that_a_server_ends_is_answered_and_the_server_goes_on() {
-    let Echoing { cluster, .. } = &Echoing::start(cluster(1));
-    let mut client = Client::connect(cluster.edge(0));
-    for _ in 0..10 {
-        assert_eq!(client.ask("GET", "alpha.test", "/cancel").unwrap().status, 502);
-        assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200);
-    }
-}
-
-#[test]
-fn a_body_where_there_is_none_is_not_the_next_answer() {
-    let Echoing { cluster, .. } = &Echoing::start(cluster(1));
-    let mut client = Client::connect(cluster.edge(0));
-    for _ in 0..10 {
-        client.send("GET /none HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
-        assert_eq!(client.reply(false).unwrap().status, 204);
-        assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200);
-    }
-}
-
-/// Messages of a few bytes fill a server's window with many frames.
-#[test]
-fn clients_that_read_nothing_do_not_end_the_connection_of_others() {
-    let Echoing { cluster, server, .. } = &Echoing::start(cluster(1));
-    block_on(async {
-        let stream = TcpStream::connect(cluster.edge(0)).await.unwrap();
-        let mut builder = h2::client::Builder::new();
-        let (client, connection) =
-            builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
-        tokio::spawn(connection);
-        let mut held = Vec::new();
-        for _ in 0..4 {
-            let mut client = client.clone().ready().await.unwrap();
-            held.push(client.send_request(call("/drip"), true).unwrap().0.await.unwrap());
-        }
-        // All that fits has come, and more is not taken.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
-        for answer in &mut held {
-            assert!(!answer.body().is_end_stream());
-        }
-    });
     assert_eq!(server.connections.load(Ordering::Relaxed), 1);
 }
 
@@ -496,38 +345,6 @@ fn a_server_that_opens_no_websocket_is_not_blamed() {
         assert_eq!(reply.status, 502, "{reply:?}");
         assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
     }
-}
-
-/// HTTP/2 has no flow control for heads, so hints that a client does not take would wait in the edge.
-#[test]
-fn a_server_that_sends_hints_without_end_is_cut_off() {
-    let mut cluster = cluster(1);
-    cluster.file.limits.response_timeout = 3 * PATIENCE;
-    let Echoing { cluster, server, .. } = &Echoing::start(cluster);
-    let mut silent = Client::connect(cluster.edge(0));
-    silent.send("GET /hints HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
-    eventually("the flood ends", || server.floods_ended.load(Ordering::Relaxed) > 0);
-    serves(cluster);
-    let mut reader = Client::connect(cluster.edge(0));
-    reader.send("GET /hints HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
-    let mut statuses = std::iter::repeat_with(|| reader.reply(false).unwrap().status);
-    assert_eq!(statuses.find(|status| *status != 103), Some(502));
-    serves(cluster);
-}
-
-#[test]
-fn a_server_that_speaks_http1_after_all_is_answered_for_with_502() {
-    let cluster = cluster(1);
-    let listener = std::net::TcpListener::bind(cluster.node(0)).unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    let _parts = [cluster.here("node", "n1"), cluster.here("edge", "edge1")];
-    eventually("the edge answers for it", || {
-        try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status == 502)
-    });
 }
 
 #[test]

@@ -201,3 +201,41 @@ fn an_edge_without_one_of_its_nodes_becomes_ready() {
     eventually("the site can be served", || status("/healthz") == 200);
     eventually("the other node is waited for no longer", || status("/readyz") == 200);
 }
+
+#[test]
+fn an_edge_is_healthy_while_it_can_serve_a_site_and_ready_once_it_has_read_all_nodes() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    let edge = cluster.here("edge", "edge1");
+    eventually("the edge answers", || try_get(cluster.admin(0), "any", "/healthz").is_ok());
+    let status = |path| get(cluster.admin(0), "any", path).status;
+    assert_eq!((status("/healthz"), status("/readyz")), (503, 503));
+    let up = |node| metrics(cluster.admin(0))[&format!("sidelong_edge_node_up{{node=\"{node}\"}}")];
+    assert_eq!((up("n1"), up("n2")), (0.0, 0.0), "nodes that were never heard");
+
+    let first = cluster.here("node", "n1");
+    eventually("a site can be served", || status("/healthz") == 200);
+    eventually("the node is up", || up("n1") == 1.0);
+    assert_eq!(up("n2"), 0.0);
+    let serves =
+        |site| metrics(cluster.admin(0))[&format!("sidelong_edge_node_site{{node=\"n1\",site=\"{site}\"}}")];
+    assert_eq!((serves("alpha"), serves("beta")), (1.0, 0.0));
+    let second = cluster.here("node", "n2");
+    eventually("all nodes were read", || status("/readyz") == 200);
+    assert_eq!(get(cluster.node_admin(0), "any", "/readyz").status, 200);
+
+    first.end();
+    second.end();
+    eventually("no site can be served", || {
+        for site in ["alpha.test", "beta.test"] {
+            let _ = try_get(cluster.edge(0), site, "/o/1/1");
+        }
+        status("/healthz") == 503
+    });
+    assert_eq!(status("/readyz"), 503);
+    let _first = cluster.here("node", "n1");
+    eventually("one can be again, though no client asks", || {
+        (status("/healthz"), status("/readyz")) == (200, 200)
+    });
+    edge.end();
+}

@@ -233,60 +233,6 @@ fn requests_are_answered_over_http_2() {
     assert!(out.starts_with("2 431 "), "{out}");
 }
 
-/// The outcomes of three requests on one connection, sorted: `version status bytes`. The second has a body that takes a
-/// while; the others are sent meanwhile.
-fn beside_an_upload(cluster: &Cluster, bytes_per_s: &str) -> Vec<String> {
-    let body = cluster.path("body");
-    std::fs::write(&body, vec![b'x'; 300_000]).unwrap();
-    let body = format!("@{}", body.display());
-    let two_at_a_time: &[&str] = &["--parallel", "--parallel-max", "2"];
-    let upload: &[&str] = &["--data-binary", &body, "--limit-rate", bytes_per_s];
-    let out = curl(cluster, &[("/o/1/10", two_at_a_time), ("/o/2/20", upload), ("/o/3/10", &[])]).unwrap();
-    let mut answers: Vec<_> = out.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
-    answers.sort();
-    answers
-}
-
-#[test]
-fn http_2_requests_are_held_to_their_own_deadlines() {
-    let limit = Duration::from_secs(2);
-    let Some((cluster, _up)) = cluster(|cluster| cluster.file.limits.client_header_timeout = limit) else {
-        return;
-    };
-    if is_served(&cluster) {
-        // A body that takes several times as long as a header may.
-        assert_eq!(beside_an_upload(&cluster, "60000"), ["2 200 10", "2 200 10", "2 200 20"]);
-    }
-}
-
-#[test]
-fn who_dribbles_a_body_over_http_2_is_cut_off_alone() {
-    let limit = Duration::from_millis(300);
-    let Some((cluster, _up)) = cluster(|cluster| cluster.file.limits.client_body_timeout = limit) else {
-        return;
-    };
-    if is_served(&cluster) {
-        let answers = beside_an_upload(&cluster, "100000");
-        assert_eq!(answers, ["2 200 10", "2 200 10", "2 408 20"]);
-    }
-}
-
-#[test]
-fn who_sends_too_much_over_http_2_is_told() {
-    let Some((cluster, _up)) = cluster(|cluster| cluster.file.limits.body_bytes_max = 100_000) else {
-        return;
-    };
-    if !is_served(&cluster) {
-        return;
-    }
-    let body = cluster.path("body");
-    std::fs::write(&body, vec![b'x'; 3_000_000]).unwrap();
-    let body = format!("@{}", body.display());
-    let out = curl(&cluster, &[("/o/2/20", &["--data-binary", &body]), ("/o/3/10", &[])]).unwrap();
-    let answers: Vec<_> = out.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>()).collect();
-    assert_eq!(answers, [["2", "413"], ["2", "200"]], "{out}");
-}
-
 #[test]
 fn a_certificate_that_was_replaced_is_taken_over() {
     let Some((cluster, _up)) = cluster(|_| ()) else { return };

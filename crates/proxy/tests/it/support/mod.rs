@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sidelong_proxy::{
-    Answer, Failure, Forwarding, Limits, Outcome, Proxy, Refusal, Request, Server, Service, Visit,
+    Answer, Failure, Forwarding, Limits, Listener, Outcome, Proxy, Refusal, Request, Server, Service, Visit,
 };
 
 /// Longer than anything takes.
@@ -75,6 +75,13 @@ impl Visit for &Fixed {
 pub(crate) fn start(services: Vec<Fixed>, servers: Vec<Server>) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
+    let proxy = proxy(Listener::Socket(listener), servers);
+    thread::spawn(move || proxy.run(services, Duration::ZERO, async || pending().await));
+    address
+}
+
+/// A data path whose limits nothing reaches.
+pub(crate) fn proxy(listener: Listener, servers: Vec<Server>) -> Proxy {
     let limits = Limits {
         header_bytes_max: 1 << 14,
         header_timeout: PATIENCE,
@@ -87,7 +94,7 @@ pub(crate) fn start(services: Vec<Fixed>, servers: Vec<Server>) -> SocketAddr {
         connect_timeout: PATIENCE,
         retries: 1,
     };
-    let proxy = Proxy {
+    Proxy {
         listener,
         is_handed_over: false,
         tls: None,
@@ -97,7 +104,5 @@ pub(crate) fn start(services: Vec<Fixed>, servers: Vec<Server>) -> SocketAddr {
         forwarding: Forwarding::default(),
         limits,
         is_closing: Default::default(),
-    };
-    thread::spawn(move || proxy.run(services, Duration::ZERO, async || pending().await));
-    address
+    }
 }

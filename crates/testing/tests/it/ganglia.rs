@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sidelong_config::NodeEntry;
 
-use crate::support::{Cluster, Running, eventually, get, skipped};
+use sidelong_testing::{Cluster, PATIENCE, Running, eventually, get, metrics, skipped};
 
 /// The port at which gmond receives packets and reports its state, at a cluster's own address.
 const GMOND: u16 = 5649;
@@ -50,7 +50,7 @@ impl Gmond {
     /// Its state in XML.
     fn tells(&self) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut xml = String::new();
         stream.read_to_string(&mut xml).unwrap();
         xml
@@ -94,7 +94,7 @@ fn gmond_learns_every_nodes_figures() {
     cluster.file.nodes.push(third);
     let address = other.node(0).ip().to_string();
     let gmond = Gmond::start(&cluster);
-    let _up = cluster.serving(&["--json"]);
+    let _up = cluster.serving_here();
     let workers = "sidelong_capacity_workers";
     let hosts = [("n1", "n1"), ("n2", "n2"), ("n3", &address)];
     eventually("it knows all nodes", || {
@@ -135,7 +135,7 @@ fn gmond_learns_every_nodes_figures() {
         assert_eq!((attribute(element, "SLOPE"), attribute(element, "UNITS")), ("positive", "requests"));
         number(element, "VAL")
     };
-    let before = crate::support::metrics(cluster.node_admin(0))["sidelong_node_served_requests_total"];
+    let before = metrics(cluster.node_admin(0))["sidelong_node_served_requests_total"];
     for _ in 0..9 {
         assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/10").status, 200);
     }
@@ -149,15 +149,15 @@ fn a_node_that_is_gone_falls_silent_and_a_gmond_that_comes_back_learns_anew() {
     }
     let cluster = cluster();
     let gmond = Gmond::start(&cluster);
-    let [first, _second] = ["n1", "n2"].map(|name| cluster.part("node", name));
-    let _edge = cluster.part("edge", "edge1");
+    let [first, _second] = ["n1", "n2"].map(|name| cluster.here("node", name));
+    let _edge = cluster.here("edge", "edge1");
     let workers = "sidelong_capacity_workers";
     eventually("it knows both nodes", || {
         let xml = gmond.tells();
         ["n1", "n2"].iter().all(|host| figure(&xml, host, workers).is_some())
     });
 
-    first.kill();
+    first.end();
     eventually("the dead node's figures age, the other's do not", || {
         let xml = gmond.tells();
         let age = |host| number(figure(&xml, host, workers).unwrap(), "TN");

@@ -1,0 +1,111 @@
+//! A cluster whose parts seem to be on several machines: each has an address and a run directory of its own, and gets keys from the
+//! others.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sidelong_config::{ClusterFile, Fabric, NodeEntry};
+
+use crate::{Cluster, Here, Running, SetOnDrop, eventually, metrics, try_get};
+
+/// Their secret.
+pub const SECRET: &str = "what everybody here knows";
+/// Port of the nodes' control endpoints.
+pub const FABRIC: u16 = 6001;
+
+/// One cluster on as many machines as it has loopback addresses.
+pub struct Machines {
+    /// The cluster. Its first machine is the first node's.
+    pub cluster: Cluster,
+    /// Only for their addresses.
+    pub others: Vec<Cluster>,
+}
+
+impl Machines {
+    /// A site with one node and a site with two; each node on a machine of its own, and the edge on the last node's.
+    pub fn three() -> Self {
+        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
+        let others = vec![Cluster::new(&[("none", 1)]), Cluster::new(&[("none", 1)])];
+        cluster.file.edges.truncate(1);
+        cluster.file.cluster.fabric = Fabric::Tcp;
+        cluster.file.cluster.secret_file = Some("secret".into());
+        // Operations between two machines may take longer than on one.
+        cluster.file.reconfig.lease = Duration::from_millis(500);
+        for (k, node) in cluster.file.nodes.iter_mut().enumerate() {
+            let machine = others.get(k).unwrap_or(&others[1]);
+            let port = FABRIC + k as u16;
+            let listen = machine.at(node.listen.unwrap().port());
+            let entry = NodeEntry::new(node.name.clone(), 1, listen);
+            let admin = node.admin.map(|admin| machine.at(admin.port()));
+            *node = NodeEntry { fabric_listen: Some(machine.at(port)), admin, ..entry };
+        }
+        Machines { cluster, others }
+    }
+
+    /// What a part's machine has: its directory, with this secret, and its file.
+    fn machine(&self, secret: &str, name: &str) -> (PathBuf, ClusterFile) {
+        let directory = self.cluster.path(name);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("secret"), secret).unwrap();
+        fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut file = self.cluster.file.clone();
+        file.cluster.run_dir = Some("run".into());
+        (directory, file)
+    }
+
+    /// Starts one part as a process, whose machine has this secret.
+    pub fn part_with(&self, secret: &str, kind: &str, name: &str, arguments: &[&str]) -> Running {
+        let (directory, file) = self.machine(secret, name);
+        let config = directory.join("cluster.toml");
+        fs::write(&config, file.to_toml().unwrap()).unwrap();
+        Running::start([&[kind, name], arguments, &["--config", config.to_str().unwrap()]].concat())
+    }
+
+    /// Starts one part in this process.
+    pub fn here(&self, kind: &str, name: &str) -> Here {
+        let (directory, mut file) = self.machine(SECRET, name);
+        file.cluster.run_dir = Some(directory.join("run"));
+        file.cluster.secret_file = Some(directory.join("secret"));
+        Here::start(&file, kind, name).unwrap_or_else(|why| panic!("{kind} {name}: {why}"))
+    }
+
+    /// Starts one part as a process.
+    pub fn part(&self, kind: &str, name: &str) -> Running {
+        self.part_with(SECRET, kind, name, &[])
+    }
+
+    /// Whether the edge answers for a site.
+    pub fn answers(&self, site: &str) -> bool {
+        let reply = try_get(self.cluster.edge(0), &format!("{site}.test"), "/o/1/10");
+        reply.is_ok_and(|reply| reply.status == 200)
+    }
+
+    /// A metric of the edge.
+    pub fn metric(&self, name: &str) -> f64 {
+        metrics(self.cluster.admin(0)).get(name).copied().unwrap_or(0.0)
+    }
+
+    /// Keeps alpha's node busy until it gets another.
+    pub fn await_move(&self) {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let _ = try_get(self.cluster.edge(0), "alpha.test", "/o/1/10");
+                    }
+                });
+            }
+            // Also where the wait ends in a panic: the scope waits for its threads.
+            let _over = SetOnDrop(&over);
+            eventually("alpha gets a node of beta's", || {
+                let sites = metrics(self.cluster.admin(0));
+                let serving = |k| format!("sidelong_edge_node_site{{node=\"n{k}\",site=\"alpha\"}}");
+                (2..=3).any(|k| sites.get(&serving(k)) == Some(&1.0))
+            });
+        });
+    }
+}
