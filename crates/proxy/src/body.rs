@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use crate::buffer::Buffer;
 use crate::fields::{Fields, Name};
-use crate::spare::{self, BYTES_SPARE};
+use crate::free_list::{self, BYTES_FREE};
 
 /// How long a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +234,7 @@ impl Encoder {
             return count;
         }
         if self.chunk == 0 && count > 0 {
-            spare::take(&BYTES_SPARE, out);
+            free_list::take(&BYTES_FREE, out);
             if self.has_chunks {
                 out.extend_from_slice(b"\r\n");
             }
@@ -258,7 +258,7 @@ impl Encoder {
         if !std::mem::take(&mut self.is_chunked) {
             return;
         }
-        spare::take(&BYTES_SPARE, out);
+        free_list::take(&BYTES_FREE, out);
         if self.has_chunks {
             out.extend_from_slice(b"\r\n");
         }

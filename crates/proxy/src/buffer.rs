@@ -24,7 +24,7 @@ const SPARE_WIDE_MAX: usize = 8;
 
 /// A thread's buffers that nobody uses.
 #[derive(Default)]
-struct Spare {
+struct FreeBuffers {
     buffers: Vec<Box<[u8]>>,
     wide: Vec<Box<[u8]>>,
     /// Wide ones that are used.
@@ -32,25 +32,25 @@ struct Spare {
 }
 
 thread_local! {
-    static SPARE: RefCell<Spare> = RefCell::default();
+    static FREE: RefCell<FreeBuffers> = RefCell::default();
 }
 
-impl Spare {
+impl FreeBuffers {
     /// A buffer, wide if there may be one more.
     fn take(&mut self, wide: bool) -> (Box<[u8]>, bool) {
         let is_wide = wide && self.wide_used < WIDE_MAX;
         self.wide_used += usize::from(is_wide);
-        let (spare, bytes) =
+        let (free, bytes) =
             if is_wide { (&mut self.wide, WIDE_BYTES) } else { (&mut self.buffers, BUFFER_BYTES) };
-        (spare.pop().unwrap_or_else(|| vec![0; bytes].into_boxed_slice()), is_wide)
+        (free.pop().unwrap_or_else(|| vec![0; bytes].into_boxed_slice()), is_wide)
     }
 
     fn put(&mut self, memory: Box<[u8]>, is_wide: bool) {
         self.wide_used -= usize::from(is_wide);
-        let (spare, max) =
+        let (free, max) =
             if is_wide { (&mut self.wide, SPARE_WIDE_MAX) } else { (&mut self.buffers, SPARE_MAX) };
-        if spare.len() < max && (is_wide || memory.len() == BUFFER_BYTES) {
-            spare.push(memory);
+        if free.len() < max && (is_wide || memory.len() == BUFFER_BYTES) {
+            free.push(memory);
         }
     }
 }
@@ -91,7 +91,7 @@ impl Buffer {
     pub(crate) fn room(&mut self) -> ReadBuf<'_> {
         if self.memory.is_empty() {
             let wide = self.taken >= TAKEN_BYTES;
-            (self.memory, self.is_wide) = SPARE.with_borrow_mut(|spare| spare.take(wide));
+            (self.memory, self.is_wide) = FREE.with_borrow_mut(|free| free.take(wide));
         }
         if self.end == self.memory.len() && self.start > 0 {
             self.memory.copy_within(self.start..self.end, 0);
@@ -138,8 +138,8 @@ impl Buffer {
     fn release(&mut self) {
         let (memory, is_wide) = (std::mem::take(&mut self.memory), std::mem::take(&mut self.is_wide));
         (self.start, self.end) = (0, 0);
-        // A thread that ends has no use for spare buffers.
-        let _ = SPARE.try_with(|spare| spare.borrow_mut().put(memory, is_wide));
+        // A thread that ends has no use for free buffers.
+        let _ = FREE.try_with(|free| free.borrow_mut().put(memory, is_wide));
     }
 }
 

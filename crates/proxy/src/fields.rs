@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::spare::{self, BYTES_SPARE, Spare};
+use crate::free_list::{self, BYTES_FREE, FreeList};
 
 /// A range of bytes in the text of a [`Fields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl<'a> Field<'a> {
 type Place = (Name, Span, Span);
 
 thread_local! {
-    static PLACES_SPARE: Spare<Place> = const { RefCell::new(Vec::new()) };
+    static PLACES_FREE: FreeList<Place> = const { RefCell::new(Vec::new()) };
 }
 
 /// Fields in their order, with the text that they were parsed from.
@@ -127,8 +127,8 @@ impl Fields {
     pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.list.clear();
-        spare::take(&BYTES_SPARE, &mut self.text);
-        spare::take(&PLACES_SPARE, &mut self.list);
+        free_list::take(&BYTES_FREE, &mut self.text);
+        free_list::take(&PLACES_FREE, &mut self.list);
     }
 
     /// Takes the fields that were parsed from `text`, in place of those before.
@@ -186,8 +186,8 @@ impl Fields {
 
 impl Drop for Fields {
     fn drop(&mut self) {
-        spare::give(&BYTES_SPARE, &mut self.text);
-        spare::give(&PLACES_SPARE, &mut self.list);
+        free_list::give(&BYTES_FREE, &mut self.text);
+        free_list::give(&PLACES_FREE, &mut self.list);
     }
 }
 

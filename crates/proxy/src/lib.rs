@@ -20,6 +20,7 @@ mod duplex;
 mod exchange;
 mod fields;
 mod forwarding;
+mod free_list;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod h1;
@@ -34,7 +35,6 @@ mod response;
 mod server;
 mod service;
 mod socket;
-mod spare;
 mod stored;
 mod trust;
 mod upstream;

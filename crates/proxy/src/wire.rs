@@ -11,10 +11,10 @@ use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::duplex::Duplex;
 use crate::fields::Fields;
+use crate::free_list::{self, BYTES_FREE};
 use crate::io::Io;
 use crate::request::Request;
 use crate::response::Response;
-use crate::spare::{self, BYTES_SPARE};
 use crate::upstream::{Lost, Upstream};
 
 /// Why a body could not be read to its end.
@@ -80,13 +80,13 @@ impl Wire {
     /// Room for a head. Its body follows in this framing.
     pub(crate) fn frame(&mut self, framing: Framing) -> &mut Vec<u8> {
         self.encoder = Encoder::new(framing);
-        spare::take(&BYTES_SPARE, &mut self.output);
+        free_list::take(&BYTES_FREE, &mut self.output);
         &mut self.output
     }
 
     /// All of the output is sent.
     fn clear(&mut self) {
-        spare::give(&BYTES_SPARE, &mut self.output);
+        free_list::give(&BYTES_FREE, &mut self.output);
         self.sent = 0;
     }
 }

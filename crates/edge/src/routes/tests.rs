@@ -15,7 +15,7 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::timeout;
 
 use super::*;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::settings::{NodeAddress, SiteHosts};
 use crate::status::State;
 
@@ -82,7 +82,7 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let (nodes, sites) = (names(&["n1", "n2"]), names(&["alpha"]));
     let view = Arc::new(view);
-    let seen = Arc::new(Seen::new(NODES.len(), 1, HOUR));
+    let seen = Arc::new(ScanDisplay::new(NODES.len(), 1, HOUR));
     let state = Arc::new(State {
         view: Arc::clone(&view),
         gate: gate.clone(),
