@@ -162,7 +162,10 @@ fn one_is_asked(caches: &Caches) {
     // Several at once, and each again and again.
     thread::scope(|scope| {
         for mut client in [caches.client(0), caches.client(0), caches.client(0)] {
-            scope.spawn(move || (0..ITEMS).for_each(|key| assert!(found(&mut client, key), "{key}")));
+            // A home that does not get a CPU for a second is given up for a moment: its items are missed, and are still there.
+            scope.spawn(move || {
+                (0..ITEMS).for_each(|key| eventually("it is found", || found(&mut client, key)))
+            });
         }
     });
     let mut items = clients.each_mut().map(|client| client.stat("curr_items"));
