@@ -47,7 +47,6 @@ pub mod page;
 mod peers;
 mod perf;
 mod perftest;
-mod ports;
 mod process;
 mod publish;
 mod rams;
@@ -69,7 +68,6 @@ mod template;
 mod throughput;
 mod turn;
 mod up;
-mod usage;
 mod utilisation;
 
 use std::path::PathBuf;
@@ -79,7 +77,7 @@ pub use check::{Check, Verdict};
 pub use error::{Error, Result};
 pub use experiment::Experiment;
 pub use experiments::experiments;
-pub use usage::Usage;
+pub use sidelong_harness::usage::Usage;
 
 /// The outcome of an experiment.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::error::{Error, Result, file};
-use crate::process::{Process, quoted};
+use crate::process::{Process, finish, quoted};
 pub(crate) use crate::results::up::{Spread, Summary};
 use crate::table;
 
@@ -108,7 +108,7 @@ pub(crate) fn run<T>(
 ) -> Result<Summary> {
     let mut up = Process::start(files.command(program), &files.summary, &files.log)?;
     let _beside = beside(&mut up)?;
-    up.finish(&files.run, &files.log, limit, stop, || files.repeat(program))?;
+    finish(&mut up, &files.run, &files.log, limit, stop, || files.repeat(program))?;
     read_summary(&files.summary)
 }
 

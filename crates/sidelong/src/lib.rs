@@ -21,7 +21,6 @@ mod load;
 mod log;
 mod monitor;
 mod page;
-mod parent;
 mod part;
 mod progress;
 mod research;

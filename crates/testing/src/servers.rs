@@ -1,11 +1,9 @@
 //! Real servers that know nothing of Sidelong, with settings of their own in the cluster's directory.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +14,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::ServerAddress;
+use sidelong_harness::serving as serves;
 
-use crate::{Cluster, PATIENCE, Running, eventually, skipped, try_get};
+use crate::{Cluster, Running, eventually, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
 pub fn nginx(cluster: &Cluster, name: &str, address: impl Into<ServerAddress>) -> Option<Running> {
@@ -61,10 +60,7 @@ pub fn nginx_over_http2(
     let address = address.into();
     let command =
         nginx_command(&directory, &format!("{address} http2"), &format!("root {};", files.display()));
-    Some(ready(command, || match &address {
-        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok(),
-        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
-    }))
+    Some(ready(command, || serves::listens(&address)))
 }
 
 /// One nginx at several addresses, once it serves; each answer's body is the name that stands with the address. `None`, with a printed
@@ -268,7 +264,7 @@ pub fn failing_nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Opti
     let directory = cluster.path(&format!("nginx-{name}"));
     let _ = std::fs::create_dir(&directory);
     let command = nginx_command(&directory, &address.to_string(), "return 500;");
-    Some(ready(command, || TcpStream::connect(address).is_ok()))
+    Some(ready(command, || serves::listens(&address)))
 }
 
 /// nginx at `address` that closes each connection after an answer, whose body is `name`. `None`, with a printed reason, without
@@ -299,16 +295,7 @@ pub fn signal_all(server: &Running, signal: Signal) {
 
 /// A server's process and all those that it started.
 pub fn family(server: &Running) -> Vec<Pid> {
-    let mut family = vec![server.pid()];
-    let mut next = 0;
-    while let Some(parent) = family.get(next).copied() {
-        let parent = parent.as_raw_nonzero();
-        let children =
-            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        family.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
-        next += 1;
-    }
-    family
+    sidelong_harness::process::family(server.pid())
 }
 
 /// A control group, removed when this is dropped; its processes must have ended by then.
@@ -442,19 +429,7 @@ fn requests(log: &str) -> Vec<(&str, bool)> {
 }
 
 fn serving(command: Command, address: &ServerAddress) -> Running {
-    ready(command, || match address {
-        ServerAddress::Tcp(address) => try_get(*address, "any", "/").is_ok_and(|reply| reply.status == 200),
-        ServerAddress::Unix(path) => is_served_at(path),
-    })
-}
-
-/// Whether a server at a Unix socket answers with 200.
-fn is_served_at(path: &Path) -> bool {
-    let Ok(mut stream) = UnixStream::connect(path) else { return false };
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answer = [0; 12];
-    let asked = stream.write_all(b"GET / HTTP/1.1\r\nhost: any\r\nconnection: close\r\n\r\n");
-    asked.and_then(|()| stream.read_exact(&mut answer)).is_ok() && answer == *b"HTTP/1.1 200"
+    ready(command, || serves::answers(address, "any", "/"))
 }
 
 fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {

@@ -312,7 +312,7 @@ fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<
 /// CPU time of processes and their children.
 fn cpu_s(fronts: &[Server]) -> Result<f64> {
     let times = fronts.iter().map(|front| front.process.family_cpu_time());
-    Ok(times.sum::<Result<Duration>>()?.as_secs_f64())
+    Ok(times.sum::<sidelong_harness::Result<Duration>>()?.as_secs_f64())
 }
 
 #[cfg(test)]

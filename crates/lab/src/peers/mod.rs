@@ -205,7 +205,9 @@ impl Search<'_> {
         let [output, log] = ["runs/peer.out", "runs/peer.log"].map(|name| self.directory.join(name));
         let name = Path::new(command.get_program()).display().to_string();
         let mut process = match Process::start(command, &output, &log) {
-            Err(Error::Start { source, .. }) => return Ok(Err(format!("{name}: {source}"))),
+            Err(sidelong_harness::Error::Start { source, .. }) => {
+                return Ok(Err(format!("{name}: {source}")));
+            }
             started => started?,
         };
         match process.wait(limit, self.stop)? {

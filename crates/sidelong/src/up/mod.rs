@@ -43,7 +43,6 @@ use crate::failure::{Failure, say, some};
 use crate::hangup::Hangup;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
-use crate::parent::end_left_behind;
 use crate::top::{Asking, Documents};
 use admissions::{Admissions, Told};
 pub(crate) use args::UpArgs;
@@ -61,6 +60,7 @@ use requests::Requests;
 use samples::Samples;
 use servers::Server;
 pub(crate) use servers::{ExecArgs, Make, exec};
+use sidelong_harness::parent::end_left_behind;
 
 /// Kinds of parts whose CPU time under the load is told: what clients connect to, and what leads it.
 const MEASURED: [&[&str]; 2] = [&["edge", "proxy"], &["front"]];

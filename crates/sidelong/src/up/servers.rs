@@ -17,7 +17,7 @@ use sidelong_workload::gunicorn;
 use super::auction::Auction;
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
 use crate::failure::Failure;
-use crate::parent::end_with_parent;
+use sidelong_harness::parent::end_with_parent;
 
 #[derive(Args)]
 pub(crate) struct ExecArgs {
