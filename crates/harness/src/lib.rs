@@ -8,6 +8,7 @@ mod error;
 pub mod parent;
 pub mod ports;
 pub mod process;
+pub mod programs;
 pub mod serving;
 pub mod usage;
 

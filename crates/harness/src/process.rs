@@ -217,15 +217,6 @@ fn resident_of(text: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The program of a daemon, which states its version when run with `asked`. Debian's directory of them is not among those of
-/// users' programs. `None` if there is none.
-pub fn daemon(name: &str, asked: &str) -> Option<PathBuf> {
-    let states_its_version = |program: &PathBuf| {
-        Command::new(program).arg(asked).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    };
-    [PathBuf::from(name), Path::new("/usr/sbin").join(name)].into_iter().find(states_its_version)
-}
-
 /// The last line of a log that is not empty.
 pub fn last_line(path: &Path) -> Option<String> {
     let mut from = File::open(path).ok()?;

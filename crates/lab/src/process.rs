@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-pub(crate) use sidelong_harness::process::{Ended, Process, daemon, last_line};
+pub(crate) use sidelong_harness::process::{Ended, Process, last_line};
 
 use crate::error::{Error, Result};
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::ServerAddress;
+use sidelong_harness::programs::{self, HAPROXY, Httpd, Nginx, find, httpd_modules};
 use sidelong_harness::serving as serves;
 
 use crate::{Cluster, Running, eventually, skipped, try_get};
@@ -92,20 +93,11 @@ fn nginx_command_of(directory: &Path, servers: &[(String, String)]) -> Command {
         .iter()
         .map(|(listen, location)| format!("server {{\nlisten {listen};\nlocation / {{ {location} }}\n}}\n"))
         .collect();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
-        .concat();
-    // As root its workers would have another user, who may not read the directory.
-    let user = if geteuid().is_root() { "user root;\n" } else { "" };
-    let text = format!(
-        "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-         log_format requests '$host $msec $request_time';\ndefault_type text/plain;\n{temporary}{servers}}}\n",
-        directory.display()
+    let http = format!(
+        "access_log off;\nlog_format requests '$host $msec $request_time';\ndefault_type text/plain;\n{servers}"
     );
-    let config = directory.join("nginx.conf");
-    std::fs::write(&config, text).unwrap();
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(directory).arg("-c").arg(&config).args(["-e", "stderr"]);
+    command.args(Nginx::new(directory, &http).configure().unwrap());
     command
 }
 
@@ -149,9 +141,8 @@ pub fn gunicorn_with(
     std::fs::write(directory.join("application.py"), application).unwrap();
     let address = address.into();
     let mut command = Command::new("gunicorn");
-    command.arg("--chdir").arg(&directory).arg("--bind").arg(address.to_string());
-    command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning"]);
-    command.args(arguments).arg("application");
+    command.args(arguments);
+    command.args(programs::gunicorn(&directory, &address.to_string(), workers, "application"));
     Some(serving(command, &address))
 }
 
@@ -189,26 +180,15 @@ pub fn httpd(cluster: &Cluster, name: &str, address: SocketAddr, mpm: Mpm) -> Op
             format!("StartServers {workers}\nServerLimit {workers}\nMaxRequestWorkers {workers}\n"),
         ),
     };
-    let modules = modules.into_iter().chain(["unixd", "authz_core", "alias"]);
-    let loaded: String = modules
-        .map(|name| {
-            // Debian has some of them built in.
-            let load = format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so");
-            format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-        })
-        .collect();
-    let user = if geteuid().is_root() { "User www-data\nGroup www-data\n" } else { "" };
-    let text = format!(
-        "{loaded}{user}ServerRoot {at}\nServerName test\nListen {address}\nPidFile {at}/pid\nErrorLog {at}/error.log\n\
-         DefaultRuntimeDir {at}\n{settings}ScriptAliasMatch ^/ {}\n",
-        script.display(),
-        at = directory.display(),
-    );
-    let config = directory.join("httpd.conf");
-    std::fs::write(&config, text).unwrap();
+    let modules = modules.into_iter().chain(["alias"]).collect::<Vec<_>>();
+    let more = format!("{settings}ScriptAliasMatch ^/ {}\n", script.display());
+    let modules_at = Path::new(httpd_modules().unwrap_or("modules"));
+    let user = ["www-data", "www-data"];
+    let httpd =
+        Httpd { directory: &directory, listen: address, modules_at, modules: &modules, user, more: &more };
     let mut command = Command::new("apache2");
     // With prefork it ends its whole process group, which would be that of the test.
-    command.arg("-f").arg(&config).args(["-D", "FOREGROUND"]).process_group(0);
+    command.args(httpd.configure().unwrap()).process_group(0);
     Some(serving(command, &address.into()))
 }
 
@@ -443,10 +423,7 @@ fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {
 
 /// HAProxy; `None`, with a printed reason, without it.
 pub fn haproxy_program() -> Option<&'static str> {
-    // Debian's directory is not among those of users' programs.
-    let found = ["haproxy", "/usr/sbin/haproxy"]
-        .into_iter()
-        .find(|program| Command::new(program).arg("-v").output().is_ok());
+    let found = find(HAPROXY);
     if found.is_none() {
         is_there("haproxy", "-v");
     }

@@ -2,21 +2,13 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use clap::ValueEnum;
 use sidelong_app::front::{directory, haproxy_backend};
 use sidelong_config::{Cluster, FrontEntry, LedBy, Node, Proxy, ServerAddress};
+use sidelong_harness::programs::httpd_modules;
 
 use super::{connect, envoy, haproxy};
-
-/// Where Debian, and where Red Hat and its kin, have the modules of httpd.
-const HTTPD_MODULES: [&str; 2] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
-
-/// The directory of httpd's modules, if it is where it usually is.
-pub(crate) fn httpd_modules() -> Option<&'static str> {
-    HTTPD_MODULES.into_iter().find(|path| Path::new(path).is_dir())
-}
 
 /// Who chooses the server of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]

@@ -1,7 +1,6 @@
 //! Proxies of other makes, which `up --front` starts in place of the edges, each led by a front or left to itself.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,9 @@ use clap::ValueEnum;
 use rustix::process::geteuid;
 use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, LedBy, Proxy as Make};
 
-use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
+use sidelong_harness::programs::{self, Nginx};
+
+use super::foreign::{self, Foreign, configure_httpd};
 use crate::failure::Failure;
 use crate::front::lines::{self, By, Pool};
 use crate::front::{envoy, haproxy};
@@ -51,12 +52,12 @@ impl FrontMake {
     }
 
     /// The program, if there is one.
-    const fn names(self) -> Option<foreign::Names> {
+    const fn names(self) -> Option<programs::Names> {
         match self {
-            FrontMake::Nginx => Some(foreign::NGINX),
-            FrontMake::Httpd => Some(foreign::HTTPD),
-            FrontMake::Haproxy => Some(foreign::HAPROXY),
-            FrontMake::Envoy => Some(foreign::ENVOY),
+            FrontMake::Nginx => Some(programs::NGINX),
+            FrontMake::Httpd => Some(programs::HTTPD),
+            FrontMake::Haproxy => Some(programs::HAPROXY),
+            FrontMake::Envoy => Some(programs::ENVOY),
             FrontMake::Connect => None,
         }
     }
@@ -65,7 +66,7 @@ impl FrontMake {
     fn module(self, program: &str, led_by: LedBy) -> Result<Option<PathBuf>, Failure> {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
-            FrontMake::Httpd => ("mod_sidelong.so", lines::httpd_modules().map(PathBuf::from), "httpd"),
+            FrontMake::Httpd => ("mod_sidelong.so", programs::httpd_modules().map(PathBuf::from), "httpd"),
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
             FrontMake::Haproxy if led_by == LedBy::Choose => {
                 has_lua(program)?;
@@ -257,12 +258,14 @@ impl Foreign for Proxy {
         Some(variable)
     }
 
-    fn configure(&self, at: &Path) -> io::Result<Vec<OsString>> {
+    fn configure(&self, at: &Path) -> Result<Vec<OsString>, Failure> {
         let module = self.module.as_ref().map(|path| path.display());
         match self.make {
             FrontMake::Nginx => {
                 let top = module.map_or_else(String::new, |path| format!("load_module {path};\n"));
-                configure_nginx(at, self.threads, &top, &self.lines)
+                let http = format!("  access_log off;\n{}", self.lines);
+                let nginx = Nginx { workers: self.threads, top: &top, ..Nginx::new(at, &http) };
+                Ok(nginx.configure()?)
             }
             FrontMake::Httpd => {
                 let load =
@@ -270,20 +273,9 @@ impl Foreign for Proxy {
                 let modules = ["slotmem_shm", "proxy", "proxy_http", "proxy_balancer", "lbmethod_bybusyness"];
                 configure_httpd(at, self.listen, &modules, &(load + &self.lines))
             }
-            FrontMake::Haproxy => {
-                let config = at.join("haproxy.cfg");
-                std::fs::write(&config, &self.lines)?;
-                Ok(vec!["-db".into(), "-f".into(), config.into()])
-            }
+            FrontMake::Haproxy => Ok(programs::haproxy(at, &self.lines)?),
             FrontMake::Connect => Ok(Vec::new()),
-            FrontMake::Envoy => {
-                let config = at.join("envoy.yaml");
-                std::fs::write(&config, &self.lines)?;
-                let threads = self.threads.to_string();
-                let alone =
-                    ["--disable-hot-restart", "--log-level", "warning", "--concurrency", &threads, "-c"];
-                Ok(alone.iter().map(OsString::from).chain([config.into()]).collect())
-            }
+            FrontMake::Envoy => Ok(programs::envoy(at, self.threads, &self.lines)?),
         }
     }
 }

@@ -2,7 +2,6 @@
 //! own.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,10 +11,11 @@ use clap::{Args, ValueEnum};
 use sidelong_app::cgroup;
 use sidelong_app::node::service_time;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
+use sidelong_harness::programs::{self, Nginx};
 use sidelong_workload::gunicorn;
 
 use super::auction::Auction;
-use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
+use super::foreign::{self, Foreign, configure_httpd};
 use crate::failure::Failure;
 use sidelong_harness::parent::end_with_parent;
 
@@ -44,11 +44,11 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    const fn names(self) -> foreign::Names {
+    const fn names(self) -> programs::Names {
         match self {
-            Make::Nginx => foreign::NGINX,
-            Make::Httpd => foreign::HTTPD,
-            Make::Gunicorn => (&["gunicorn"], "the package gunicorn"),
+            Make::Nginx => programs::NGINX,
+            Make::Httpd => programs::HTTPD,
+            Make::Gunicorn => programs::GUNICORN,
         }
     }
 
@@ -130,12 +130,15 @@ impl Foreign for Server {
         self.program
     }
 
-    fn configure(&self, at: &Path) -> io::Result<Vec<OsString>> {
+    fn configure(&self, at: &Path) -> Result<Vec<OsString>, Failure> {
         match self.make {
             Make::Nginx => {
                 let location = "location / { return 200 \"ok\\n\"; }";
-                let server = format!("  server {{\n    listen {};\n    {location}\n  }}\n", self.address);
-                configure_nginx(at, 1, "", &server)
+                let server = format!(
+                    "  access_log off;\n  server {{\n    listen {};\n    {location}\n  }}\n",
+                    self.address
+                );
+                Ok(Nginx::new(at, &server).configure()?)
             }
             Make::Httpd => {
                 // A status page needs no file, which httpd's other user could not read here if this is root.
@@ -145,9 +148,9 @@ impl Foreign for Server {
             Make::Gunicorn => {
                 let workers = self.node.workers.unwrap_or(1);
                 if let Some(auction) = &self.auction {
-                    return auction.arguments(at, &self.node.name, self.address, workers);
+                    return Ok(auction.arguments(at, &self.node.name, self.address, workers)?);
                 }
-                gunicorn::arguments(at, self.address, workers, service_time(&self.node))
+                Ok(gunicorn::arguments(at, self.address, workers, service_time(&self.node))?)
             }
         }
     }
