@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod front;
 pub mod parent;
 pub mod ports;
 pub mod process;
 pub mod programs;
 pub mod serving;
+pub mod up;
 pub mod usage;
 
 pub use sidelong_app::cgroup;

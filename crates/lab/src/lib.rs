@@ -52,7 +52,6 @@ mod publish;
 mod rams;
 mod record;
 mod report;
-pub mod results;
 mod samples;
 mod scale;
 mod series;

@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result, file};
 use crate::process::{Process, finish, quoted};
-pub(crate) use crate::results::up::{Spread, Summary};
 use crate::table;
+pub(crate) use sidelong_harness::up::{Spread, Summary};
 
 /// Limit of a summary, in bytes.
 const SUMMARY_BYTES_MAX: u64 = 1 << 24;

@@ -19,7 +19,6 @@ mod init;
 mod interrupt;
 mod load;
 mod log;
-mod monitor;
 mod page;
 mod part;
 mod progress;

@@ -36,7 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "os", "tls",
         ],
     ),
-    ("harness", &["app", "config", "fabric", "os"]),
+    ("harness", &["app", "config", "edge", "fabric", "figure", "layout", "load", "os", "trace", "workload"]),
     ("testing", &["app", "config", "harness", "layout", "load"]),
     ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
     ("lab", &["perf", "config", "fabric", "harness", "os", "trace", "workload", "figure"]),

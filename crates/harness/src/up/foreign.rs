@@ -5,9 +5,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use sidelong_harness::programs::{self, Httpd, Names, httpd_modules};
+use crate::programs::{self, Httpd, Names, httpd_modules};
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Pending connections of httpd: as many as the load may have in flight.
 const CONNECTIONS_MAX: u32 = 8192;

@@ -10,12 +10,11 @@ use clap::ValueEnum;
 use rustix::process::geteuid;
 use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, LedBy, Proxy as Make};
 
-use sidelong_harness::programs::{self, Nginx};
+use crate::programs::{self, Nginx};
 
 use super::foreign::{self, Foreign, configure_httpd};
-use crate::failure::Failure;
-use crate::front::lines::{self, By, Pool};
-use crate::front::{envoy, haproxy};
+use crate::front::{self, Pool, envoy, haproxy};
+use sidelong_app::Failure;
 
 /// The addresses of sites, from the next on, where connections are directed: a part of 127.0.0.0/8 that nothing else uses.
 const SITES: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
@@ -24,9 +23,35 @@ const ENVOY_MODULE: &str = "libsidelong_envoy.so";
 const ENVOY_MODULES: &str = "/usr/local/lib";
 const ENVOY_SEARCH_PATH: &str = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH";
 
+/// Who chooses the server of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum By {
+    /// Sidelong, among the servers that serve the site now
+    #[default]
+    Sidelong,
+    /// Sidelong, at each request behind HAProxy, too, whose default is weights: its Lua asks
+    Choose,
+    /// The proxy, by its own best method among the servers that the site has at the start; no server moves
+    Own,
+    /// The proxy, by its own best method among all servers, whatever the site
+    Shared,
+}
+
+impl By {
+    /// Whether fronts lead the proxies.
+    pub(super) const fn is_led(self) -> bool {
+        matches!(self, By::Sidelong | By::Choose)
+    }
+
+    /// What the fronts' entries say of it.
+    fn at_fronts(self) -> Option<LedBy> {
+        (self == By::Choose).then_some(LedBy::Choose)
+    }
+}
+
 /// What makes the proxies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum FrontMake {
+pub enum FrontMake {
     /// nginx, whose module asks the front for the server of each request
     Nginx,
     /// Apache httpd with the event MPM, whose module asks the front likewise
@@ -41,7 +66,7 @@ pub(crate) enum FrontMake {
 
 impl FrontMake {
     /// Its word in a cluster file.
-    pub(crate) const fn of_file(self) -> Make {
+    pub const fn of_file(self) -> Make {
         match self {
             FrontMake::Nginx => Make::Nginx,
             FrontMake::Httpd => Make::Httpd,
@@ -212,13 +237,16 @@ impl Proxy {
     }
 
     fn lines(&self, cluster: &Cluster) -> String {
-        let pools = Pool::of(cluster, self.by);
-        let prefix = lines::prefix(cluster, &self.front);
+        let pools = match self.by {
+            By::Shared => Pool::shared(cluster),
+            By::Sidelong | By::Choose | By::Own => Pool::of_sites(cluster, self.is_led()),
+        };
+        let prefix = front::prefix(cluster, &self.front);
         let prefix = self.is_led().then_some(&*prefix);
         let admits = cluster.has_admission();
         match self.make {
-            FrontMake::Nginx => lines::nginx(&pools, prefix, admits, Some(self.listen)),
-            FrontMake::Httpd => lines::httpd(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Nginx => front::nginx(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Httpd => front::httpd(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Envoy => envoy::lines(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
@@ -230,7 +258,7 @@ impl Proxy {
                     "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 60s\n    \
                      timeout server 60s\n{}{}",
                     self.threads,
-                    lines::haproxy_frontend(&pools, led, self.listen),
+                    front::haproxy_frontend(&pools, led, self.listen),
                     haproxy::backends(&pools, led, admits)
                 )
             }

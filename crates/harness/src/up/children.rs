@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::process::Process;
+use crate::serving::listens;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, kill_process_group, pidfd_open};
 use sidelong_fabric::RunDirectory;
-use sidelong_harness::process::Process;
-use sidelong_harness::serving::listens;
 use sidelong_os::CpuUsed;
 
-use crate::event::Event;
-use crate::failure::Failure;
 use crate::up::foreign::Foreign;
 use crate::up::home::Home;
+use sidelong_app::Event;
+use sidelong_app::Failure;
 
 /// Longest wait for a process to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);

@@ -18,13 +18,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 use sidelong_config::ClusterFile;
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 pub(super) use load::{Neighbours, persons};
 
 /// A demonstration that `up` has with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Demo {
+pub enum Demo {
     /// An auction on gunicorn and a database, with static files and JSON as sites beside it
     Auction,
 }
@@ -59,8 +59,11 @@ const SITES: (&str, &str) = ("sites.py", include_str!("sites.py"));
 /// What asks a database whether it has an auction.
 const LOOK: (&str, &str) = ("look.py", include_str!("look.py"));
 
-/// The demonstration's cluster.
-pub(super) fn cluster() -> Result<ClusterFile, Failure> {
+/// The cluster of the demonstration of an auction.
+///
+/// # Errors
+/// Never: a test reads it.
+pub fn cluster() -> Result<ClusterFile, Failure> {
     Ok(ClusterFile::parse(include_str!("cluster.toml"), "the cluster of --demo auction")?)
 }
 

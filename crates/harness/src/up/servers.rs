@@ -3,38 +3,21 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
-use sidelong_app::cgroup;
+use crate::programs::{self, Nginx};
+use clap::ValueEnum;
 use sidelong_app::node::service_time;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
-use sidelong_harness::programs::{self, Nginx};
 use sidelong_workload::gunicorn;
 
 use super::auction::Auction;
 use super::foreign::{self, Foreign, configure_httpd};
-use crate::failure::Failure;
-use sidelong_harness::parent::end_with_parent;
-
-#[derive(Args)]
-pub(crate) struct ExecArgs {
-    /// The parent, with which the process ends.
-    #[arg(long, value_name = "PID")]
-    pub(crate) with_parent: i32,
-    /// A control group that it joins.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) join_cgroup: Option<PathBuf>,
-    /// The command and its arguments.
-    #[arg(required = true, last = true)]
-    pub(crate) command: Vec<OsString>,
-}
+use sidelong_app::Failure;
 
 /// What makes the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Make {
+pub enum Make {
     /// nginx with one worker process, which answers all requests with one short text
     Nginx,
     /// Apache httpd with the event MPM, which answers all requests with its status page
@@ -154,17 +137,6 @@ impl Foreign for Server {
             }
         }
     }
-}
-
-/// Becomes the given command, in the given control group if there is one. The process ends with its parent.
-pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
-    end_with_parent(Some(args.with_parent))?;
-    if let Some(group) = &args.join_cgroup {
-        cgroup::join(group)?;
-    }
-    let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
-    let error = Command::new(program).args(arguments).exec();
-    Err(Failure::new(format!("cannot run {}: {error}", PathBuf::from(program).display())))
 }
 
 #[cfg(test)]
