@@ -6,6 +6,7 @@
 
 mod error;
 pub mod front;
+pub mod gunicorn;
 pub mod parent;
 pub mod ports;
 pub mod process;

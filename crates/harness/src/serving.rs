@@ -64,7 +64,7 @@ pub fn answers(address: &impl Address, host: &str, path: &str) -> bool {
         stream.read_exact(&mut status)?;
         io::Result::Ok(status)
     };
-    ask().is_ok_and(|status| &status == b"HTTP/1.1 200")
+    ask().is_ok_and(|status| status.starts_with(b"HTTP/1.") && status.ends_with(b" 200"))
 }
 
 #[cfg(test)]
@@ -72,10 +72,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_answers_where_nobody_listens() {
+    fn only_what_is_well_answers() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert!(listens(&address));
+        drop(listener.accept().unwrap());
+        for (line, is_well) in [("HTTP/1.0 200 OK\r\n", true), ("HTTP/1.1 503 No\r\n", false)] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    // What is unread when it is closed would take the answer with it.
+                    let asked = stream.read(&mut [0; 256]).unwrap();
+                    assert!(asked > 0 && stream.write_all(line.as_bytes()).is_ok());
+                });
+                assert_eq!(answers(&address, "a.example", "/"), is_well, "{line}");
+            });
+        }
         drop(listener);
         assert!(!answers(&address, "a.example", "/") && !listens(&address));
     }

@@ -10,7 +10,8 @@ use crate::repo::Repo;
 /// run this way: change both, in one commit.
 ///
 /// load and reconfig never import each other: edge composes them. state names operations and does none: its driver
-/// brings the fabric. lab runs the program as a child process, so nothing depends on sidelong.
+/// brings the fabric. lab runs the program as a child process, so nothing depends on sidelong. Nothing that serves names what runs
+/// clusters and experiments (harness, lab, sim), but sidelong does, for its commands.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("layout", &[]),
     ("os", &[]),

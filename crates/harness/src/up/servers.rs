@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::gunicorn;
 use crate::programs::{self, Nginx};
 use clap::ValueEnum;
 use sidelong_app::node::service_time;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
-use sidelong_workload::gunicorn;
 
 use super::auction::Auction;
 use super::foreign::{self, Foreign, configure_httpd};

@@ -198,10 +198,8 @@ fn gunicorn(bench: &Bench<'_>, index: usize) -> Result<Server> {
     let (directory, address) = (bench.path(&format!("configs/{name}")), node(bench, index));
     file(&directory, std::fs::create_dir_all(&directory))?;
     let service = ServiceTime::Fixed(SERVICE);
-    let arguments =
-        file(&directory, sidelong_workload::gunicorn::arguments(&directory, address, WORKERS, service))?;
     let mut command = Command::new("gunicorn");
-    command.args(arguments);
+    command.args(sidelong_harness::gunicorn::arguments(&directory, address, WORKERS, service)?);
     Server::start(bench, &name, command, address, [HOSTS[HIGH], OBJECT])
 }
 

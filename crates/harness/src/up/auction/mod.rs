@@ -20,6 +20,8 @@ use sidelong_config::ClusterFile;
 
 use sidelong_app::Failure;
 
+use crate::programs;
+
 pub(super) use load::{Neighbours, persons};
 
 /// A demonstration that `up` has with it.
@@ -134,15 +136,8 @@ impl Auction {
         ];
         let (settings, variables) = (at.join("settings.py"), serde_json::to_string(&variables)?);
         fs::write(&settings, format!("raw_env = {variables}\n"))?;
-        let pairs: [(&str, OsString); 5] = [
-            ("--config", settings.into()),
-            ("--chdir", at.into()),
-            ("--bind", address.to_string().into()),
-            ("--workers", workers.to_string().into()),
-            ("--log-level", "warning".into()),
-        ];
-        let arguments = pairs.into_iter().flat_map(|(key, value)| [key.into(), value]);
-        Ok(arguments.chain(["sites".into()]).collect())
+        let all = programs::gunicorn(at, &address.to_string(), workers, "sites");
+        Ok(["--config".into(), settings.into()].into_iter().chain(all).collect())
     }
 }
 
