@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A client that is led: fetch PREFIX SITE HOST ADDRESS:PORT... asks the front, whose dir and name PREFIX is, which of these
+ * A client that is controlled: fetch PREFIX SITE HOST ADDRESS:PORT... asks the front, whose dir and name PREFIX is, which of these
  * servers is to get a request, sends it one for HOST, and prints the answer. fetch.py is the same in Python.
  *
  *     cc fetch.c $(pkg-config --cflags --libs sidelong) -o fetch

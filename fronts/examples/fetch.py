@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A client that is led, as fetch.c: fetch.py PREFIX SITE HOST ADDRESS:PORT...
+"""A client that is controlled, as fetch.c: fetch.py PREFIX SITE HOST ADDRESS:PORT...
 
 It needs libsidelong.so where the loader finds it (`make -C fronts && sudo make -C fronts install && sudo ldconfig`).
 """

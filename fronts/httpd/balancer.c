@@ -331,7 +331,7 @@ static const proxy_balancer *balancer_at(const server_rec *server, const module 
     return index < settings->balancers->nelts ? &APR_ARRAY_IDX(settings->balancers, index, proxy_balancer) : NULL;
 }
 
-/* What keeps a balancer from being led; NULL if nothing does, or it is not to be led. */
+/* What keeps a balancer from being controlled; NULL if nothing does, or it is not to be controlled. */
 static const char *wrong_with(const proxy_balancer *balancer, const server_rec *main_server, const module *proxy)
 {
     const proxy_balancer *outer;

@@ -482,7 +482,7 @@ sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BY
     return front;
 }
 
-bool sidelong_leads(sidelong_front *front, uint64_t *age_ns)
+bool sidelong_controls(sidelong_front *front, uint64_t *age_ns)
 {
     uint64_t now_ns = sidelong_now_ns();
     bool stale;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What a front and the workers of the proxy that it leads tell each other in shared memory (crates/layout: choice.rs,
+ * What a front and the workers of the proxy that it controls tell each other in shared memory (crates/layout: choice.rs,
  * workers.rs). For this library and its tests.
  */
 #ifndef SIDELONG_FRONT_INTERNAL_H

@@ -56,7 +56,7 @@ uint64_t sidelong_client(const struct sockaddr *address);
 const char *sidelong_reason(sidelong_why why);
 
 /*
- * The memory of a front, for the workers of the proxy that it leads. A worker asks it for the node of each request, and
+ * The memory of a front, for the workers of the proxy that it controls. A worker asks it for the node of each request, and
  * counts the request there until it has ended: a node changes sites only when no worker counts one at it.
  *
  *     sidelong_front *front = sidelong_front_open("/run/sidelong/web1", why);
@@ -119,8 +119,8 @@ typedef bool (*sidelong_usable)(void *context, unsigned node);
  */
 sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BYTES]);
 
-/* Whether the front leads now. Its last scan was `age_ns` ago; UINT64_MAX if that is not known, or the front has ended. */
-bool sidelong_leads(sidelong_front *front, uint64_t *age_ns);
+/* Whether the front is in control now. Its last scan was `age_ns` ago; UINT64_MAX if that is not known, or the front has ended. */
+bool sidelong_controls(sidelong_front *front, uint64_t *age_ns);
 
 /*
  * Changes when nodes must be looked up anew by sidelong_node: with each life of the front. 0 before the first. If it has

@@ -70,7 +70,7 @@ struct nodes {
 };
 
 struct upstream {
-    struct site *site; /* NULL: not led */
+    struct site *site; /* NULL: not controlled */
     ngx_flag_t is_led;
     /* Of this process. */
     struct nodes nodes;
@@ -421,12 +421,12 @@ static ngx_int_t get_reason(ngx_http_request_t *request, ngx_http_variable_value
 static u_char *print_site(u_char *to, u_char *end, struct site *its)
 {
     uint64_t age_ns;
-    bool leads = sidelong_leads(its->front, &age_ns);
+    bool controls = sidelong_controls(its->front, &age_ns);
     /* Of a client that is always admitted if any is: only the reason counts. */
     sidelong_decision now = sidelong_admit(its->front, &its->site, 0);
 
     to = ngx_slprintf(to, end, "site=%s front=%V state=%s age_ms=", its->site.name, &its->prefix,
-                      leads ? "led" : "alone");
+                      controls ? "controlled" : "alone");
     to = age_ns == UINT64_MAX ? ngx_slprintf(to, end, "-") : ngx_slprintf(to, end, "%uL", age_ns / 1000000);
     return ngx_slprintf(to, end, " admission=%s admitted=%uA rejected=%uA\n", sidelong_reason(now.why),
                         its->counts->admitted, its->counts->rejected);

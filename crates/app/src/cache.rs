@@ -26,7 +26,7 @@ use sidelong_os::{monotonic_ns, raise_open_files};
 use sidelong_policy::cache::store::Eviction;
 use sidelong_tls::{Certificate, ClientCa, RENEW_EVERY, Tls, TlsError};
 
-use crate::fabric::{Offering, items_region};
+use crate::fabric::{Exposer, items_region};
 use crate::failure::Failure;
 use crate::listen;
 use crate::parts::{self, Parts};
@@ -36,7 +36,7 @@ use crate::regions;
 pub const MIB: usize = 1 << 20;
 /// Access to the socket at which other caches connect.
 const SOCKET_MASK: u32 = 0o600;
-/// Descriptors beside those of clients: other caches, both ways, and strangers.
+/// Descriptors beside those of clients: other caches, both ways, and unauthenticated connections.
 const OTHER_DESCRIPTORS: u64 = 256;
 
 /// What a cache is to be, whoever says it.
@@ -157,13 +157,13 @@ impl Member {
         Some(Way::Network { address: peer.fabric_listen?, secret: secret.clone(), cluster })
     }
 
-    /// Where it offers its memory to the others. `None` if they ask it for items.
-    fn offering(&self) -> Result<Option<Offering>, Failure> {
+    /// Where it exposes its memory to the others. `None` if they ask it for items.
+    fn exposing(&self) -> Result<Option<Exposer>, Failure> {
         let fabric = &self.parts.fabric;
         let listen = if fabric.has_device() { self.peer().verbs_listen } else { None };
         match listen {
-            Some(listen) => Ok(Some(fabric.offer(listen)?)),
-            None if fabric.shares_memory() => Ok(Some(fabric.offer(self.peer().listen)?)),
+            Some(listen) => Ok(Some(fabric.expose(listen)?)),
+            None if fabric.shares_memory() => Ok(Some(fabric.expose(self.peer().listen)?)),
             None => Ok(None),
         }
     }
@@ -243,7 +243,7 @@ impl Setup {
         };
         let Parts { cluster, fabric, .. } = &member.parts;
         let all = &cluster.cache.peers;
-        let offering = member.offering()?;
+        let exposing = member.exposing()?;
         let map = |peer: &CachePeer| {
             let map = CacheMap::new(peer.memory_mb as usize * MIB, all.len());
             if fabric.has_device() { map.remote() } else { map }
@@ -255,9 +255,9 @@ impl Setup {
         };
         let peers: Vec<Peer> = all.iter().map(peer).collect();
         let ways = all.iter().filter_map(|peer| member.way(peer)).collect();
-        let directory = offering.as_ref().map(|_| fabric.directory());
+        let directory = exposing.as_ref().map(|_| fabric.directory());
         let neighbours = Neighbours::new(member.index, &peers, directory, fabric.initiator()?);
-        let Some(offering) = offering else {
+        let Some(exposing) = exposing else {
             let near_bytes = cluster.cache.near_bytes(member.peer()) as usize;
             let near = (near_bytes > 0).then(|| Near::new(cluster.cache.fresh, near_bytes));
             let own = Settings { memory_bytes: settings.memory_bytes - near_bytes, ..settings };
@@ -271,9 +271,9 @@ impl Setup {
             access: Access::ReadOnly,
             instance: member.parts.instance(),
         };
-        let region = regions::offer_owned(&offering.host, &spec, "memory_mb of the cache")?;
-        region.key().map_or(Ok(()), |key| offering.publish(key))?;
-        let cache = Cache::offered(settings, region, *map, began_ns);
+        let region = regions::expose_owned(&exposing.host, &spec, "memory_mb of the cache")?;
+        region.key().map_or(Ok(()), |key| exposing.publish(key))?;
+        let cache = Cache::exposed(settings, region, *map, began_ns);
         Ok((cache, Some(server::Cluster { neighbours, ways, near: None })))
     }
 

@@ -9,18 +9,18 @@ use sidelong_edge::{Counts, document_key};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
 use sidelong_layout::{ClaimMap, RegionKind};
-use sidelong_workload::origin::{self, Told};
+use sidelong_workload::origin::{self, DocumentChange};
 
 use crate::cache;
 use crate::failure::Failure;
 use crate::parts::Parts;
 use crate::regions;
 
-/// Pause before memory that could not be offered anew is offered again.
+/// Pause before memory that could not be exposed anew is exposed again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A node's documents, for its origin to keep.
-pub(crate) struct Kept {
+pub(crate) struct NodeDocuments {
     memory: Arc<Mutex<Memory>>,
     max_age: Duration,
     /// The hosts of each site, and its name.
@@ -28,11 +28,11 @@ pub(crate) struct Kept {
 }
 
 /// The memory that has them. If another process has taken it away, others' reads fail, and the next request that comes to the node
-/// for that has it offered anew.
+/// for that has it exposed anew.
 struct Memory {
-    /// `None` while it cannot be offered.
+    /// `None` while it cannot be exposed.
     documents: Option<Documents>,
-    offer_at: Instant,
+    expose_at: Instant,
     parts: Arc<Parts>,
     region: String,
     /// Documents that earlier memory kept and evicted.
@@ -40,7 +40,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn offer(&mut self) -> Result<(), Failure> {
+    fn expose(&mut self) -> Result<(), Failure> {
         let memory_bytes = self.parts.document_bytes();
         let spec = RegionSpec {
             name: &self.region,
@@ -52,9 +52,9 @@ impl Memory {
         let (name, kind, access) = (&*Documents::claims(&self.region), RegionKind::Claims, Access::Atomic);
         let claims = RegionSpec { name, kind, len: ClaimMap::LEN, access, ..spec };
         let host = Host::Shm(ShmHost::new(self.parts.run.path()));
-        let region = regions::offer_owned(&host, &spec, "cache.document_memory_mb")?;
-        let claims = host.offer(&claims, |_| ())?;
-        self.documents = Some(Documents::offered(region, claims, memory_bytes, cache::seed()?));
+        let region = regions::expose_owned(&host, &spec, "cache.document_memory_mb")?;
+        let claims = host.expose(&claims, |_| ())?;
+        self.documents = Some(Documents::exposed(region, claims, memory_bytes, cache::seed()?));
         Ok(())
     }
 
@@ -64,10 +64,10 @@ impl Memory {
             self.before = self.counts();
             self.documents = None;
         }
-        if self.documents.is_none() && Instant::now() >= self.offer_at {
-            self.offer_at = Instant::now() + RETRY;
-            if let Err(Failure(why)) = self.offer() {
-                tracing::error!(why, "the memory for documents is not offered anew: no document is kept");
+        if self.documents.is_none() && Instant::now() >= self.expose_at {
+            self.expose_at = Instant::now() + RETRY;
+            if let Err(Failure(why)) = self.expose() {
+                tracing::error!(why, "the memory for documents is not exposed anew: no document is kept");
             }
         }
         self.documents.as_mut()
@@ -85,17 +85,17 @@ fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Kept {
-    /// Offers the memory for a node's documents, if it keeps any.
-    pub(crate) fn offer(parts: &Arc<Parts>, node: &Node) -> Result<Option<Self>, Failure> {
+impl NodeDocuments {
+    /// Exposes the memory for a node's documents, if it keeps any.
+    pub(crate) fn expose(parts: &Arc<Parts>, node: &Node) -> Result<Option<Self>, Failure> {
         let Some(region) = parts.documents_region(node) else { return Ok(None) };
         let parts = Arc::clone(parts);
         let max_age = Duration::from_secs(parts.cluster.cache.document_max_age_s.into());
         let sites = parts.cluster.sites.iter().map(|site| (site.hosts.clone(), site.name.clone())).collect();
         let mut memory =
-            Memory { documents: None, offer_at: Instant::now(), parts, region, before: Default::default() };
-        memory.offer()?;
-        Ok(Some(Kept { memory: Arc::new(Mutex::new(memory)), max_age, sites }))
+            Memory { documents: None, expose_at: Instant::now(), parts, region, before: Default::default() };
+        memory.expose()?;
+        Ok(Some(NodeDocuments { memory: Arc::new(Mutex::new(memory)), max_age, sites }))
     }
 
     /// What is counted of them, for the metrics.
@@ -111,8 +111,8 @@ impl Kept {
 
     /// What the origin is to do with its documents.
     pub(crate) fn into_origin(self) -> origin::Documents {
-        let Kept { memory, max_age, sites } = self;
-        let keep = move |told: &Told<'_>| {
+        let NodeDocuments { memory, max_age, sites } = self;
+        let keep = move |told: &DocumentChange<'_>| {
             let host = told.host.split(|byte| *byte == b':').next().unwrap_or_default();
             let is_its =
                 |hosts: &Vec<String>| hosts.iter().any(|own| host.eq_ignore_ascii_case(own.as_bytes()));

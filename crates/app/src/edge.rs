@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use sidelong_edge::{
     Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers,
-    Seen, View, Watch, offer_share,
+    ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
-use sidelong_reconfig::{offer_board, offer_front};
+use sidelong_reconfig::{expose_board, expose_front};
 
 use crate::ended;
 use crate::event::Event;
-use crate::fabric::Offering;
+use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::history::{Log, Record};
 use crate::part::{Events, PartSpec, Running, Shutdown};
@@ -43,7 +43,7 @@ pub struct EdgeOptions {
 /// Starts an edge. It is ready once its events say so.
 ///
 /// # Errors
-/// If the cluster has no edge of that name, or the edge cannot offer its memory, listen, or use a file of its entry.
+/// If the cluster has no edge of that name, or the edge cannot expose its memory, listen, or use a file of its entry.
 pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let parts = Arc::new(Parts::new(spec.cluster)?);
     let index = parts::find("edge", &spec.name, parts.cluster.edges.iter().map(|edge| &*edge.name))?;
@@ -56,9 +56,9 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let gatekeeper = parts.gatekeeper(settings.threads);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let memory = Memory::offer(&parts, index, &[], &shutdown)?;
-    if let Some(offer) = &memory.offer {
-        counts.extend(offer.counts());
+    let memory = Memory::expose(&parts, index, &[], &shutdown)?;
+    if let Some(exposer) = &memory.exposer {
+        counts.extend(exposer.counts());
     }
     let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
@@ -146,10 +146,10 @@ impl Threads {
     }
 }
 
-/// The memory that an edge, or another front, offers to others while it lives.
+/// The memory that an edge, or another front, exposes to others while it lives.
 pub(crate) struct Memory {
-    /// `None` if it has nothing to offer.
-    pub(crate) offer: Option<Offering>,
+    /// `None` if it has nothing to expose.
+    pub(crate) exposer: Option<Exposer>,
     /// The share that other fronts read, if there are any.
     share: Option<Region>,
     /// What it states as a front, for other movers.
@@ -159,11 +159,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Offers it, and guards it together with `led`, the regions of a proxy that is led. If some of it is lost, the part ends.
-    pub(crate) fn offer(
+    /// Exposes it, and guards it together with `controlled`, the regions of a proxy that is controlled. If some of it is lost, the part ends.
+    pub(crate) fn expose(
         parts: &Parts,
         index: usize,
-        led: &[Region],
+        adapter: &[Region],
         shutdown: &Shutdown,
     ) -> Result<Self, Failure> {
         let member = &parts.cluster.fronts[index];
@@ -171,16 +171,16 @@ impl Memory {
         // A person may move nodes, too.
         let states = parts.shares(member);
         if !states && !parts.fabric.shares_memory() {
-            return Ok(Memory { offer: None, share: None, front: None, guard: None });
+            return Ok(Memory { exposer: None, share: None, front: None, guard: None });
         }
         let any_port = SocketAddr::new(member.host, 0);
-        let offer = parts.fabric.offer(member.fabric_listen.unwrap_or(any_port))?;
+        let exposer = parts.fabric.expose(member.fabric_listen.unwrap_or(any_port))?;
         let share = match shares {
             false => None,
             true => {
                 let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
-                let share = offer_share(&offer.host, &member.name, map, parts.instance())?;
-                offer.publish(share.key())?;
+                let share = expose_share(&exposer.host, &member.name, map, parts.instance())?;
+                exposer.publish(share.key())?;
                 Some(share)
             }
         };
@@ -188,20 +188,22 @@ impl Memory {
             false => None,
             true => {
                 let nodes = parts.cluster.nodes.len();
-                let front = offer_front(&offer.host, &member.name, nodes, parts.instance())?;
-                offer.publish(front.key())?;
+                let front = expose_front(&exposer.host, &member.name, nodes, parts.instance())?;
+                exposer.publish(front.key())?;
                 Some(front)
             }
         };
         // In shared memory the first process creates the board; otherwise it is the first node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
-            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.instance())?),
+            true => {
+                Some(expose_board(&exposer.host, parts.board_map(), &parts.board_init(), parts.instance())?)
+            }
         };
-        let own = share.iter().chain(&front).chain(led).cloned().collect();
+        let own = share.iter().chain(&front).chain(adapter).cloned().collect();
         let lost = shutdown.clone();
         let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
-        Ok(Memory { offer: Some(offer), share, front, guard: Some(guard) })
+        Ok(Memory { exposer: Some(exposer), share, front, guard: Some(guard) })
     }
 
     /// # Errors
@@ -249,7 +251,7 @@ pub(crate) fn watch(
     brain: Brain,
     events: EdgeEvents,
     (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
-    (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<Seen>>),
+    (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<ScanDisplay>>),
     reads: Arc<ReadCounts>,
 ) -> Result<Watch, Failure> {
     let mut links = parts.links(front)?;
@@ -258,7 +260,7 @@ pub(crate) fn watch(
         view,
         metrics,
         seen,
-        led: None,
+        adapter: None,
         links,
         loads,
         weights: parts.cluster.balance.weights,

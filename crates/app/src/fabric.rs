@@ -77,7 +77,7 @@ impl Fabric {
         self.secret.as_ref().filter(|_| self.control.is_some())
     }
 
-    /// Whether memory is shared, and so outlives the process that offered it.
+    /// Whether memory is shared, and so outlives the process that exposed it.
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::Shm)
     }
@@ -154,8 +154,8 @@ impl Fabric {
         counts
     }
 
-    /// The place where this process offers its own regions, at `listen` if it must be reached over a network.
-    pub(crate) fn offer(&self, listen: SocketAddr) -> Result<Offering, Failure> {
+    /// The place where this process exposes its own regions, at `listen` if it must be reached over a network.
+    pub(crate) fn expose(&self, listen: SocketAddr) -> Result<Exposer, Failure> {
         let endpoint = match &self.secret {
             Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
@@ -172,12 +172,12 @@ impl Fabric {
                 Host::Verbs(VerbsHost::new(device, endpoint)?)
             }
         };
-        Ok(Offering { host, endpoint: endpoint.filter(|_| self.control.is_some()), run: self.run.clone() })
+        Ok(Exposer { host, endpoint: endpoint.filter(|_| self.control.is_some()), run: self.run.clone() })
     }
 }
 
-/// Where a process offers its regions and publishes their keys.
-pub(crate) struct Offering {
+/// Where a process exposes its regions and publishes their keys.
+pub(crate) struct Exposer {
     /// Where its regions are.
     pub(crate) host: Host,
     /// Where others ask for keys, if not in the run directory.
@@ -185,7 +185,7 @@ pub(crate) struct Offering {
     run: RunDirectory,
 }
 
-impl Offering {
+impl Exposer {
     /// Lets others find a region by its key.
     ///
     /// # Errors
@@ -267,7 +267,7 @@ pub(crate) fn items_region(cache: &str) -> String {
     format!("{cache}.items")
 }
 
-/// The control endpoint to ask for each region. Each node, edge and cache offers its own; the first node offers the board, too.
+/// The control endpoint to ask for each region. Each node, edge and cache exposes its own; the first node exposes the board, too.
 fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
     let nodes = &cluster.nodes;
     let of_node = |node: &config::Node| {

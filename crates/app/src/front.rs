@@ -1,4 +1,4 @@
-//! One front of a cluster, beside a proxy of another make that it leads.
+//! One front of a cluster, beside a proxy of another make that it controls.
 
 mod connect;
 mod haproxy;
@@ -6,8 +6,8 @@ mod memory;
 
 use std::sync::Arc;
 
-use sidelong_config::{Cluster, FrontEntry, LedBy, Proxy};
-use sidelong_edge::{Front, Gatekeeper, Led, LedByMemory};
+use sidelong_config::{Cluster, ControlledBy, FrontEntry, Proxy};
+use sidelong_edge::{Adapter, Front, Gatekeeper, MemoryAdapter};
 
 pub use self::connect::{Attached, connect_failure};
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
@@ -23,22 +23,24 @@ use crate::parts::Parts;
 /// The calling thread may have dropped privileges that the front needs no longer, and must be the only one.
 ///
 /// # Errors
-/// If the cluster has no front of that name, or the front cannot offer its memory or lead its proxy.
+/// If the cluster has no front of that name, or the front cannot expose its memory or control its proxy.
 pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let parts = Arc::new(Parts::new(spec.cluster)?);
     let (index, entry) = find(&parts.cluster, &spec.name)?;
     // Before other threads: it may drop privileges, which are each thread's own.
-    let (led, regions) = match entry.proxy {
+    let (adapter, regions) = match entry.proxy {
         Proxy::Haproxy => {
-            let choice = (entry.led_by() == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
-            let regions = choice.iter().flat_map(LedByMemory::regions).collect();
-            (haproxy::led(&parts, entry, choice)?, regions)
+            let choice = (entry.controlled_by() == ControlledBy::Choose)
+                .then(|| memory::adapter(&parts, entry))
+                .transpose()?;
+            let regions = choice.iter().flat_map(MemoryAdapter::regions).collect();
+            (haproxy::adapter(&parts, entry, choice)?, regions)
         }
-        Proxy::Connect => (connect::led(&parts, entry)?, Vec::new()),
+        Proxy::Connect => (connect::adapter(&parts, entry)?, Vec::new()),
         Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
-            let led = memory::led(&parts, entry)?;
-            let regions = led.regions().to_vec();
-            (Box::new(led) as Box<dyn Led>, regions)
+            let adapter = memory::adapter(&parts, entry)?;
+            let regions = adapter.regions().to_vec();
+            (Box::new(adapter) as Box<dyn Adapter>, regions)
         }
     };
     let view = Arc::new(parts.view());
@@ -47,9 +49,9 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let gatekeeper = parts.gatekeeper(0);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let memory = Memory::offer(&parts, index, &regions, &shutdown)?;
-    if let Some(offer) = &memory.offer {
-        counts.extend(offer.counts());
+    let memory = Memory::expose(&parts, index, &regions, &shutdown)?;
+    if let Some(exposer) = &memory.exposer {
+        counts.extend(exposer.counts());
     }
     let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
@@ -64,7 +66,7 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let shown = (Some(front.metrics()), Some(front.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, stated), shown, reads)?;
     watch.gatekeeper = gatekeeper;
-    watch.led = Some(led);
+    watch.adapter = Some(adapter);
     tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;
     let mut told = shutdown.told();
@@ -77,13 +79,13 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     })
 }
 
-/// The front of that name that leads a proxy, with its number among all fronts.
+/// The front of that name that controls a proxy, with its number among all fronts.
 ///
 /// # Errors
 /// If there is none.
 pub fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<(usize, &'a FrontEntry), Failure> {
     let fronts = || {
-        cluster.fronts.iter().enumerate().filter_map(|(index, front)| Some((index, front.leads.as_ref()?)))
+        cluster.fronts.iter().enumerate().filter_map(|(index, front)| Some((index, front.controls.as_ref()?)))
     };
     fronts().find(|(_, front)| front.name == name).ok_or_else(|| {
         let names: Vec<_> = fronts().map(|(_, front)| front.name.as_str()).collect();

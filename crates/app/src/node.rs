@@ -15,7 +15,7 @@ use sidelong_load::{
     Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
     Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
-use sidelong_reconfig::{load_region, offer_board, offer_changing_words, offer_words};
+use sidelong_reconfig::{expose_board, expose_changing_words, expose_words, load_region};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
 
@@ -24,12 +24,12 @@ use crate::changer::Changer;
 use crate::documents;
 use crate::edge::watch_for_node;
 use crate::event::Event;
-use crate::fabric::Offering;
+use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::foreign;
 use crate::history::Log;
 use crate::listen;
-use crate::part::{PartSpec, Running, Shutdown, Told};
+use crate::part::{PartSpec, Running, Shutdown, StopReceiver};
 use crate::parts::{self, Parts};
 use crate::regions::Guard;
 
@@ -50,7 +50,7 @@ pub struct NodeOptions {
 /// If the kernel is to keep the node's load record, the calling thread drops all privileges, and must be the only one.
 ///
 /// # Errors
-/// If the cluster has no node of that name, or the node cannot listen, offer its memory, or collect its load as the file says.
+/// If the cluster has no node of that name, or the node cannot listen, expose its memory, or collect its load as the file says.
 pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let PartSpec { cluster, name, events } = spec;
     let index = parts::find("node", &name, cluster.nodes.iter().map(|node| &*node.name))?;
@@ -79,22 +79,23 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
     }
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
-    let offer = parts.fabric.offer(node.fabric_listen)?;
+    let exposer = parts.fabric.expose(node.fabric_listen)?;
     let shutdown = Shutdown::new();
-    let memory = Memory::offer(&parts, index, &offer, record.as_ref(), &shutdown)?;
-    let documents = documents::Kept::offer(&parts, &node)?;
+    let memory = Memory::expose(&parts, index, &exposer, record.as_ref(), &shutdown)?;
+    let documents = documents::NodeDocuments::expose(&parts, &node)?;
     server.judge(&parts.cluster, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
     let kept = match record {
-        Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
-        None => Kept::Threads(keep_load(&parts, &node, choice.scheme, &offer, &memory, &make)?),
+        Some(record) => RecordKeeper::Kernel { _line: publish_line(&memory, &make)?, _record: record },
+        None => RecordKeeper::Threads(keep_load(&parts, &node, choice.scheme, &exposer, &memory, &make)?),
     };
     let changer = Changer::start(&parts, &node, options.runner, memory.words.clone(), memory.load.clone())?;
     let admin = match admin {
         Some(listener) => {
             let counts = changer.as_ref().map(Changer::counts);
-            let counts = counts.into_iter().chain(documents.as_ref().map(documents::Kept::counts)).collect();
-            Some(Admin::start(listener, pages(&parts, choice, &offer, &memory, &make, counts)?)?)
+            let counts =
+                counts.into_iter().chain(documents.as_ref().map(documents::NodeDocuments::counts)).collect();
+            Some(Admin::start(listener, pages(&parts, choice, &exposer, &memory, &make, counts)?)?)
         }
         None => None,
     };
@@ -115,7 +116,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
 
     let gauges = server.gauges();
     let origin = OriginConfig {
-        documents: documents.map(documents::Kept::into_origin),
+        documents: documents.map(documents::NodeDocuments::into_origin),
         ..origin_config(&node, index)
     };
     let told = shutdown.told();
@@ -132,7 +133,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
             // Its panic was printed where it happened.
             let _ = watch.join();
         }
-        drop((admin, kept, offer));
+        drop((admin, kept, exposer));
         served.and_then(|()| memory.guard.result())
     })
 }
@@ -171,7 +172,7 @@ impl Server {
     }
 
     /// Runs until it is told to end. The built-in origin then finishes the requests in flight.
-    fn run(self, origin: OriginConfig, mut told: Told) -> Result<(), Failure> {
+    fn run(self, origin: OriginConfig, mut told: StopReceiver) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let shutdown = async move {
@@ -290,7 +291,7 @@ impl Make<'_> {
     }
 }
 
-/// The memory that a node offers to others while it lives.
+/// The memory that a node exposes to others while it lives.
 struct Memory {
     load: Region,
     words: Region,
@@ -299,14 +300,14 @@ struct Memory {
 }
 
 impl Memory {
-    fn offer(
+    fn expose(
         parts: &Parts,
         index: usize,
-        offer: &Offering,
+        exposer: &Exposer,
         record: Option<&KernelRecord>,
         shutdown: &Shutdown,
     ) -> Result<Self, Failure> {
-        let host = &offer.host;
+        let host = &exposer.host;
         let node = &parts.cluster.nodes[index];
         let (kind, len) = match record {
             Some(_) => (RegionKind::Kernel, KERNEL_BYTES),
@@ -316,23 +317,23 @@ impl Memory {
         let instance = parts.instance();
         let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, instance };
         let load = match record {
-            Some(record) => host.offer_mapped(&spec, &record.memory()?)?,
-            None => host.offer(&spec, |_| ())?,
+            Some(record) => host.expose_mapped(&spec, &record.memory()?)?,
+            None => host.expose(&spec, |_| ())?,
         };
         // Before the words: see `Parts::board_init`.
         let board = match parts.fabric.shares_memory() || index == 0 {
-            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), instance)?),
+            true => Some(expose_board(host, parts.board_map(), &parts.board_init(), instance)?),
             false => None,
         };
         let words = match node.site.map(SiteId::new) {
             // Which site runs there, if any, nobody knows.
             Some(site) if parts.cluster.has_commands() => {
-                offer_changing_words(host, &node.name, site, instance)?
+                expose_changing_words(host, &node.name, site, instance)?
             }
-            site => offer_words(host, &node.name, site, instance)?,
+            site => expose_words(host, &node.name, site, instance)?,
         };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
-            offer.publish(region.key())?;
+            exposer.publish(region.key())?;
         }
         let (own, lost) = (vec![load.clone(), words.clone()], shutdown.clone());
         let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
@@ -369,7 +370,7 @@ fn choose_scheme(
 }
 
 /// Keeps the node's record as long as it lives.
-enum Kept {
+enum RecordKeeper {
     Kernel {
         // Dropped before the record, so that its last line is published. A foreign server has none.
         _line: Option<Arc<ServerLine>>,
@@ -401,7 +402,7 @@ fn keep_load(
     parts: &Parts,
     node: &config::Node,
     scheme: Scheme,
-    offer: &Offering,
+    exposer: &Exposer,
     memory: &Memory,
     make: &Make<'_>,
 ) -> Result<LoadThreads, Failure> {
@@ -421,7 +422,7 @@ fn keep_load(
     let any_port = SocketAddr::new(node.fabric_listen.ip(), 0);
     let responder = kind.map(|kind| Responder::listen(any_port, kind)).transpose()?;
     if let Some(responder) = &responder {
-        offer.publish_responder(&node.name, responder.address())?;
+        exposer.publish_responder(&node.name, responder.address())?;
     }
     Ok(LoadThreads { _keeper: keeper, _responder: responder })
 }
@@ -439,7 +440,7 @@ const PUBLISHED_PER_STALE: u32 = 5;
 fn pages(
     parts: &Parts,
     choice: Choice,
-    offer: &Offering,
+    exposer: &Exposer,
     memory: &Memory,
     make: &Make<'_>,
     more: Vec<Counts>,
@@ -458,7 +459,7 @@ fn pages(
         };
         (record, origin.as_ref().map(|origin| origin()))
     };
-    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).chain(more).collect();
+    let counts = parts.fabric.counts().into_iter().chain(exposer.counts()).chain(more).collect();
     let metrics = NodeMetrics::new(parts.about(choice), counts, parts.cluster.load.stale, Box::new(read));
     Ok(Pages {
         metrics: Box::new(move || metrics.encode()),

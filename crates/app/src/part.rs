@@ -46,18 +46,18 @@ impl Shutdown {
         self.0.send_replace(Some(Stop::Now));
     }
 
-    pub(crate) fn told(&self) -> Told {
-        Told { said: self.0.subscribe(), heard: None }
+    pub(crate) fn told(&self) -> StopReceiver {
+        StopReceiver { said: self.0.subscribe(), heard: None }
     }
 }
 
 /// What a part hears of its [`Shutdown`].
-pub(crate) struct Told {
+pub(crate) struct StopReceiver {
     said: watch::Receiver<Option<Stop>>,
     heard: Option<Stop>,
 }
 
-impl Told {
+impl StopReceiver {
     /// Waits until the part is told to end, or to end in another way than before.
     pub(crate) async fn next(&mut self) -> Stop {
         loop {

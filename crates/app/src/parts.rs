@@ -19,7 +19,7 @@ use sidelong_policy::cluster::SiteView;
 use sidelong_policy::health;
 use sidelong_policy::index::Capacity;
 use sidelong_policy::reconfigure::{self, Reconfigurer};
-use sidelong_reconfig::{BoardInit, Links, Mover, board_map, load_region, offer_board, words_region};
+use sidelong_reconfig::{BoardInit, Links, Mover, board_map, expose_board, load_region, words_region};
 use sidelong_state::{Holder, Pool, Timing};
 
 use crate::fabric::Fabric;
@@ -215,17 +215,17 @@ impl Parts {
         board_map(self.cluster.sites.len(), self.owners())
     }
 
-    /// Offers the board anew, if it was lost in shared memory.
-    pub(crate) fn board_anew(&self) -> regions::Offer {
+    /// Exposes the board anew, if it was lost in shared memory.
+    pub(crate) fn board_anew(&self) -> regions::Exposure {
         let host = Host::Shm(ShmHost::new(self.run.path()));
         let (map, instance) = (self.board_map(), self.instance());
         // Nodes may have moved since the board was first created.
         let init: Vec<_> = self.board_init().into_iter().map(|site| BoardInit { nodes: 0, ..site }).collect();
-        Box::new(move || offer_board(&host, map, &init, instance))
+        Box::new(move || expose_board(&host, map, &init, instance))
     }
 
     pub(crate) fn board_init(&self) -> Vec<BoardInit> {
-        // Nodes whose words are there may have moved. In memory that outlives processes the board is offered before any words.
+        // Nodes whose words are there may have moved. In memory that outlives processes the board is exposed before any words.
         let found = |node: &config::Node| {
             let (kind, len) = (RegionKind::Words, WORDS_BYTES);
             self.run.find(&words_region(&node.name), kind, len, Access::ReadOnly).is_ok()

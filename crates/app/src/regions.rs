@@ -1,4 +1,4 @@
-//! Watches the regions that a part offers. A region whose file another process has truncated, removed or replaced is lost to
+//! Watches the regions that a part exposes. A region whose file another process has truncated, removed or replaced is lost to
 //! all: its readers notice and link anew, and its owner creates it anew.
 //!
 //! The thread sleeps until the kernel reports a change (inotify), so that nothing of it runs on a node whose load the kernel
@@ -19,14 +19,18 @@ use crate::failure::Failure;
 const CHECK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(100).as_nanos() as i64 };
 
 /// Creates a region anew.
-pub(crate) type Offer = Box<dyn Fn() -> Result<Region, Error> + Send>;
+pub(crate) type Exposure = Box<dyn Fn() -> Result<Region, Error> + Send>;
 
-/// Offers memory that is as large as `setting` of the cluster file says.
+/// Exposes memory that is as large as `setting` of the cluster file says.
 ///
 /// # Errors
-/// As [`Host::offer_owned`]; one on its size names the setting.
-pub(crate) fn offer_owned(host: &Host, spec: &RegionSpec<'_>, setting: &str) -> Result<OwnedRegion, Failure> {
-    host.offer_owned(spec).map_err(|error| match error.is_full() {
+/// As [`Host::expose_owned`]; one on its size names the setting.
+pub(crate) fn expose_owned(
+    host: &Host,
+    spec: &RegionSpec<'_>,
+    setting: &str,
+) -> Result<OwnedRegion, Failure> {
+    host.expose_owned(spec).map_err(|error| match error.is_full() {
         true => Failure::new(format!("{error}, or lower {setting}")),
         false => error.into(),
     })
@@ -45,7 +49,7 @@ impl Guard {
     pub(crate) fn start(
         own: Vec<Region>,
         board: Option<Region>,
-        anew: Offer,
+        anew: Exposure,
         end: impl FnOnce() + Send + 'static,
     ) -> Result<Guard, Failure> {
         let lost = Arc::new(OnceLock::new());
@@ -83,7 +87,12 @@ impl Drop for Guard {
 }
 
 /// Returns the name of a region of `own` that is lost, or `None` once `stop` is readable.
-fn watch<'a>(own: &'a [Region], mut board: Option<Region>, anew: &Offer, stop: &OwnedFd) -> Option<&'a str> {
+fn watch<'a>(
+    own: &'a [Region],
+    mut board: Option<Region>,
+    anew: &Exposure,
+    stop: &OwnedFd,
+) -> Option<&'a str> {
     let reports = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
     let is_reported =
         |region: &Region| reports.as_ref().is_some_and(|reports| region.report_to(reports).is_ok());

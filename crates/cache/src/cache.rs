@@ -163,7 +163,7 @@ impl Cache {
     ///
     /// # Panics
     /// If the settings are out of range, or the region has another length.
-    pub fn offered(settings: Settings, region: OwnedRegion, map: CacheMap, began_ns: u64) -> Self {
+    pub fn exposed(settings: Settings, region: OwnedRegion, map: CacheMap, began_ns: u64) -> Self {
         let mut cache = Cache::within(settings, region, map);
         let [seed, seed2] = settings.seed;
         cache.state(offset_of!(CacheLife, seed), seed);

@@ -5,7 +5,7 @@
 //! node, nobody answers with a document after its time. Which documents are kept, and what is answered with them, is decided by
 //! `policy`'s `documents`.
 //!
-//! Beside its documents a node offers claims, which readers take and return by compare-and-swap: of all that miss a document, one
+//! Beside its documents a node exposes claims, which readers take and return by compare-and-swap: of all that miss a document, one
 //! asks the node for it.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::{Cache, KEY_BYTES_MAX, Settings, Usage};
 use crate::neighbours;
-use crate::reader::{Found, Link, Reader};
+use crate::reader::{ItemRead, Link, Reader};
 
 /// The longest wait for a link to a node's memory, which is a file of this machine.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -101,7 +101,7 @@ impl Documents {
     ///
     /// # Panics
     /// If the region has another length, or the memory is out of a cache's range.
-    pub fn offered(region: OwnedRegion, claims: Region, memory_bytes: usize, seed: [u64; 2]) -> Self {
+    pub fn exposed(region: OwnedRegion, claims: Region, memory_bytes: usize, seed: [u64; 2]) -> Self {
         let settings = Settings {
             memory_bytes,
             item_bytes_max: DOCUMENT_BYTES_MAX.min(memory_bytes / 2),
@@ -111,7 +111,7 @@ impl Documents {
         };
         // Its first second is 1.
         let began_ns = monotonic_ns().saturating_sub(1_000_000_000);
-        let cache = Cache::offered(settings, region, Documents::map(memory_bytes), began_ns);
+        let cache = Cache::exposed(settings, region, Documents::map(memory_bytes), began_ns);
         Documents { cache, claims, began_ns }
     }
 
@@ -142,7 +142,7 @@ impl Documents {
         self.cache.usage()
     }
 
-    /// Whether another process has taken away the memory, so that nobody reads what is kept. Others are to be offered in their
+    /// Whether another process has taken away the memory, so that nobody reads what is kept. Others are to be exposed in their
     /// place, once these are dropped.
     pub fn is_lost(&self) -> bool {
         self.cache.is_lost() || self.claims.is_lost()
@@ -223,9 +223,9 @@ impl DocumentReader {
         let (id, hash) = (link.id, link.hash(key));
         let (initiator, batch) = (&mut self.initiator, &mut self.batch);
         let sound = match (Reader { initiator, batch, link, key, hash }).read() {
-            Ok(Some(Found::Sound(sound))) => sound,
+            Ok(Some(ItemRead::Sound(sound))) => sound,
             Ok(None) => return Ok(None),
-            Ok(Some(Found::Torn)) | Err(OpError::Timeout) => return Err(Unread),
+            Ok(Some(ItemRead::Torn)) | Err(OpError::Timeout) => return Err(Unread),
             Err(error) => {
                 tracing::debug!(region = self.homes[home].region, %error, "documents were not read");
                 self.initiator.close(id);
@@ -327,10 +327,10 @@ mod tests {
         let instance = Instance { cluster: 7, incarnation: 1 };
         let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, instance };
         let host = Host::Shm(ShmHost::new(run.path()));
-        let region = host.offer_owned(&spec).unwrap();
+        let region = host.expose_owned(&spec).unwrap();
         let (name, kind, access) = (&*Documents::claims(name), RegionKind::Claims, Access::Atomic);
         let claims = RegionSpec { name, kind, len: ClaimMap::LEN, access, ..spec };
-        Documents::offered(region, host.offer(&claims, |_| ()).unwrap(), MEMORY_BYTES, [3, 4])
+        Documents::exposed(region, host.expose(&claims, |_| ()).unwrap(), MEMORY_BYTES, [3, 4])
     }
 
     fn reader(run: &RunDirectory) -> DocumentReader {
@@ -401,7 +401,7 @@ mod tests {
         late.unclaim(0, hash, Claim::taken(hash, now_ns));
         assert_eq!(late.claim(0, hash, run_out), Turn::Others);
         one.unclaim(0, hash, claim);
-        // A node that begins anew offers the same claims, and one whose claims were taken away others.
+        // A node that begins anew exposes the same claims, and one whose claims were taken away others.
         drop(own);
         let own = documents(&run);
         assert!(matches!(late.claim(0, hash, run_out), Turn::Own(_)));

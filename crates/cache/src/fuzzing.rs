@@ -13,7 +13,7 @@ use sidelong_policy::cache::store::Eviction;
 
 use crate::cache::hasher;
 use crate::check;
-use crate::reader::{Found, Link, Reader};
+use crate::reader::{ItemRead, Link, Reader};
 use crate::session::Wants;
 use crate::{Cache, Counters, Host, Settings, World, frame};
 
@@ -94,9 +94,9 @@ impl Bench {
         let (kind, len, access) = (RegionKind::Cache, map.len(), Access::ReadOnly);
         let spec = RegionSpec { name: "items", kind, len, access, instance: Instance::alone(1) };
         let host = sidelong_fabric::Host::Shm(ShmHost::new(directory.path()));
-        let region = host.offer_owned(&spec).expect("it is offered");
+        let region = host.expose_owned(&spec).expect("it is exposed");
         let mut initiator = Initiator::new();
-        let key = region.key().expect("it is offered");
+        let key = region.key().expect("it is exposed");
         let id = initiator.connect(key, PATIENCE).expect("it is there");
         let links = [map, map.remote()].map(|map| Link::new(id, map, SEED));
         Bench { _directory: directory, region, initiator, map, links }
@@ -129,7 +129,7 @@ pub fn memory(life: [u8; LINE_BYTES], entry_bytes: u32, at: u16, bytes: &[u8]) {
         for link in links {
             let mut batch = Batch::new();
             let mut reader = Reader { initiator, batch: &mut batch, link, key: KEY, hash: HASH };
-            if let Ok(Some(Found::Sound(sound))) = reader.read() {
+            if let Ok(Some(ItemRead::Sound(sound))) = reader.read() {
                 let found = batch.bytes(sound.op).expect("it was read");
                 assert_eq!(&found[size_of_val(&sound.item)..][..KEY.len()], KEY);
                 assert!(sound.item.len() <= found.len());

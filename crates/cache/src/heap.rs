@@ -7,7 +7,7 @@
 //! What is larger than the largest class takes a run of blocks, which may go across pages that hold nothing but runs.
 //!
 //! The heap knows which slots are in use, not what is in them. It never touches a page before its first use, so that an
-//! idle cache that offers its memory to nobody takes none from the machine.
+//! idle cache that exposes its memory to nobody takes none from the machine.
 //!
 //! A place keeps the first word of what lay there, the stamp of an item, while it is free and until its next item. Where others
 //! read the memory, whatever makes a place of another size says so first ([`CacheLife::generation`]).

@@ -15,7 +15,7 @@ use sidelong_policy::cache::homes::Homes;
 use siphasher::sip::SipHasher13;
 
 use crate::cache::{Cache, Item, Seconds, hasher};
-use crate::reader::{Found, Link, PATIENCE, Reader, SECOND_NS, Sound};
+use crate::reader::{ItemRead, Link, PATIENCE, Reader, SECOND_NS, Sound};
 
 /// The longest wait for a link to a neighbour's memory. Clients wait meanwhile.
 const LINK_PATIENCE: Duration = Duration::from_millis(50);
@@ -252,7 +252,7 @@ impl Neighbours {
         };
         let found = found.inspect_err(|error| self.fail(home, *error));
         let (sound, hash) = match found {
-            Ok(Some((Found::Sound(sound), hash))) => (sound, hash),
+            Ok(Some((ItemRead::Sound(sound), hash))) => (sound, hash),
             found => {
                 self.reads.misses += 1;
                 self.reads.failures += u64::from(!matches!(found, Ok(None)));

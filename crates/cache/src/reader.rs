@@ -175,7 +175,7 @@ pub(crate) struct Reader<'a> {
 }
 
 /// What a read found.
-pub(crate) enum Found {
+pub(crate) enum ItemRead {
     Sound(Sound),
     /// It changed at each try.
     Torn,
@@ -192,14 +192,14 @@ pub(crate) struct Sound {
 
 impl Reader<'_> {
     /// The key's item, or `None` if it has none.
-    pub(crate) fn read(&mut self) -> Result<Option<Found>, OpError> {
+    pub(crate) fn read(&mut self) -> Result<Option<ItemRead>, OpError> {
         for _ in 0..TRIES_MAX {
             match self.try_read()? {
-                ControlFlow::Break(found) => return Ok(found.map(Found::Sound)),
+                ControlFlow::Break(found) => return Ok(found.map(ItemRead::Sound)),
                 ControlFlow::Continue(()) => {}
             }
         }
-        Ok(Some(Found::Torn))
+        Ok(Some(ItemRead::Torn))
     }
 
     fn run(&mut self) {
@@ -320,7 +320,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (name, access, instance) = ("items", Access::ReadOnly, Instance::alone(1));
         let spec = RegionSpec { name, kind: RegionKind::Cache, len: map.len(), access, instance };
-        let mut region = Host::Shm(ShmHost::new(directory.path())).offer_owned(&spec).unwrap();
+        let mut region = Host::Shm(ShmHost::new(directory.path())).expose_owned(&spec).unwrap();
         region.write(map.items(), bytemuck::bytes_of(&item));
         region.write(map.items() + CACHE_ITEM_BYTES, b"keyvalue");
         let mut initiator = Initiator::new();

@@ -43,7 +43,7 @@ pub use crate::outgoing::Way;
 use crate::published::Published;
 use crate::session::{Session, Wants};
 use client::{After, Client, Talk};
-use peers::Stranger;
+use peers::Unauthenticated;
 use shared::{Connections, Handed, Store, locked};
 use sidelong_os::monotonic_ns;
 pub use sockets::Listener;
@@ -185,7 +185,7 @@ struct Server<'a> {
     /// Other caches for which there are commands to be written.
     unsent: Vec<usize>,
     /// Connections to this cache from other machines, of which it is not known yet that they are of the cluster; oldest first.
-    strangers: VecDeque<Stranger>,
+    unauthenticated: VecDeque<Unauthenticated>,
     /// When a stranger was last complained of.
     complained: Option<Instant>,
     /// The Unix time of second 0, as of the last tick.
@@ -232,7 +232,7 @@ impl<'a> Server<'a> {
             ticker,
             lives: 0,
             unsent: Vec::new(),
-            strangers: VecDeque::new(),
+            unauthenticated: VecDeque::new(),
             complained: None,
             unix_at_0: 0,
             clients: Vec::new(),

@@ -194,8 +194,8 @@ pub struct Front {
     pub host: IpAddr,
     /// Its admin endpoint.
     pub admin: Option<SocketAddr>,
-    /// The proxy that it leads; `None` for an edge.
-    pub leads: Option<FrontEntry>,
+    /// The proxy that it controls; `None` for an edge.
+    pub controls: Option<FrontEntry>,
 }
 
 impl Cluster {
@@ -376,14 +376,14 @@ fn fronts(file: &ClusterFile) -> Vec<Front> {
         fabric_listen: entry.fabric_listen,
         host: entry.listen.ip(),
         admin: entry.admin,
-        leads: None,
+        controls: None,
     };
     let front = |entry: &FrontEntry| Front {
         name: entry.name.clone(),
         fabric_listen: entry.fabric_listen,
         host: entry.fabric_listen.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip()),
         admin: entry.admin,
-        leads: Some(entry.clone()),
+        controls: Some(entry.clone()),
     };
     file.edges.iter().map(edge).chain(file.fronts.iter().map(front)).collect()
 }

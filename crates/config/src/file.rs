@@ -20,7 +20,7 @@ use crate::sections::{
     Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
 };
 use crate::time;
-use crate::words::{Fabric, Forwarded, LedBy, Proxy, Service};
+use crate::words::{ControlledBy, Fabric, Forwarded, Proxy, Service};
 
 /// A cluster file. `demo.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
 /// usable as it is.
@@ -462,7 +462,7 @@ impl EdgeEntry {
     }
 }
 
-/// `[[front]]`: a process that leads a proxy of another make, which runs on the same machine.
+/// `[[front]]`: a process that controls a proxy of another make, which runs on the same machine.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontEntry {
@@ -479,9 +479,9 @@ pub struct FrontEntry {
     /// proxy is started by root, which opens the files before it gives up its rights.
     #[serde(default)]
     pub group: Option<String>,
-    /// How the proxy is led. Default [`FrontEntry::led_by`].
+    /// How the proxy is controlled. Default [`FrontEntry::controlled_by`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<LedBy>,
+    pub by: Option<ControlledBy>,
     /// HAProxy's Runtime API: a Unix socket of level admin.
     #[serde(default)]
     pub socket: Option<PathBuf>,
@@ -516,9 +516,13 @@ impl FrontEntry {
         }
     }
 
-    /// How the proxy is led: as the file says, otherwise HAProxy by weights, which need no module, and all others by choice.
-    pub fn led_by(&self) -> LedBy {
-        self.by.unwrap_or(if self.proxy == Proxy::Haproxy { LedBy::Weights } else { LedBy::Choose })
+    /// How the proxy is controlled: as the file says, otherwise HAProxy by weights, which need no module, and all others by choice.
+    pub fn controlled_by(&self) -> ControlledBy {
+        self.by.unwrap_or(if self.proxy == Proxy::Haproxy {
+            ControlledBy::Weights
+        } else {
+            ControlledBy::Choose
+        })
     }
 }
 

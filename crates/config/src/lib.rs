@@ -46,5 +46,6 @@ pub use sidelong_policy::cache::store::Eviction;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Drain, Protocol, Scheme};
 pub use words::{
-    Completion, Configuration, Fabric, Forwarded, LedBy, LoadMode, MovedBy, Proxy, Service, WorkloadKind,
+    Completion, Configuration, ControlledBy, Fabric, Forwarded, LoadMode, MovedBy, Proxy, Service,
+    WorkloadKind,
 };

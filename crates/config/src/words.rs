@@ -67,7 +67,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// `front.proxy`: the proxy that a front leads.
+    /// `front.proxy`: the proxy that a front controls.
     Proxy {
         /// nginx, whose module chooses a node for each request.
         #[default]
@@ -86,8 +86,8 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// `front.by`: how the proxy is led.
-    LedBy {
+    /// `front.by`: how the proxy is controlled.
+    ControlledBy {
         /// It asks the front's memory for the server of each request or, without a proxy, of each connection.
         #[default]
         Choose = "choose",

@@ -16,7 +16,7 @@ use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Access, Directory as _, Host, Initiator, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{Hot, Instance, LOAD_BYTES, LOAD_HOT, NodeId, RegionKind, SiteId, Time, valid};
 use sidelong_load::{Limits, Reading, Records, Status, monotonic_ns};
-use sidelong_reconfig::{BoardInit, Links, board_map, load_region, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words, load_region};
 use sidelong_state::Publisher;
 
 const SITES: usize = 4;
@@ -44,12 +44,12 @@ impl Cluster {
                 regions.push(region);
             }
         };
-        keep(offer_board(&host(directory.path()), map, &sites, Instance::alone(1)).expect("a board"));
+        keep(expose_board(&host(directory.path()), map, &sites, Instance::alone(1)).expect("a board"));
         for (index, name) in names.iter().enumerate() {
             // Each node is a process of its own: over tcp it has a thread that answers.
             let host = host(directory.path());
             let site = SiteId::new(index % SITES);
-            keep(offer_words(&host, name, Some(site), Instance::alone(1)).expect("words"));
+            keep(expose_words(&host, name, Some(site), Instance::alone(1)).expect("words"));
             let spec = RegionSpec {
                 name: &load_region(name),
                 kind: RegionKind::Load,
@@ -57,7 +57,7 @@ impl Cluster {
                 access: Access::ReadOnly,
                 instance: Instance::alone(1),
             };
-            let region = host.offer(&spec, |_| {}).expect("a load region");
+            let region = host.expose(&spec, |_| {}).expect("a load region");
             publish(&region, busy);
             keep(region);
         }

@@ -102,7 +102,7 @@ impl DocumentStatus {
 }
 
 /// What a request asks for, and where that is kept.
-pub(crate) struct Asked<'a> {
+pub(crate) struct DocumentRequest<'a> {
     key: Vec<u8>,
     hash: u64,
     pub(crate) home: NodeId,
@@ -218,18 +218,18 @@ impl Documents {
         site: &str,
         target: &str,
         usable: impl Fn(NodeId) -> bool,
-    ) -> Option<Asked<'_>> {
+    ) -> Option<DocumentRequest<'_>> {
         let key = key(site, target);
         let hash = hash(&key);
         let may = |node: usize| self.shared.keeps[node] && usable(NodeId::new(node));
         let home = NodeId::new(self.shared.homes.among(hash, may)?);
-        Some(Asked { key, hash, home, flight: None })
+        Some(DocumentRequest { key, hash, home, flight: None })
     }
 
     /// The answer, from memory, at once or once another request has fetched it there; `None` if a server is to be asked.
     pub(crate) async fn find<'a>(
         &'a self,
-        asked: &mut Asked<'a>,
+        asked: &mut DocumentRequest<'a>,
         method: &Method,
         request: &[Field<'_>],
         takes: Takes,
@@ -273,7 +273,7 @@ impl Documents {
     }
 
     /// The home of a document, or another node, has begun to answer.
-    pub(crate) fn answered(&self, asked: &mut Asked<'_>, by_home: bool, status: u16) {
+    pub(crate) fn answered(&self, asked: &mut DocumentRequest<'_>, by_home: bool, status: u16) {
         if asked.flight.take().is_none() || !by_home || status >= 500 {
             return;
         }
@@ -292,8 +292,8 @@ impl Documents {
     }
 
     /// First among the requests at this edge, then among edges.
-    fn turn(&self, asked: &Asked<'_>) -> Turn<'_> {
-        let Asked { hash, home, .. } = *asked;
+    fn turn(&self, asked: &DocumentRequest<'_>) -> Turn<'_> {
+        let DocumentRequest { hash, home, .. } = *asked;
         let place = Shared::place(&self.shared.flights, hash);
         match place.compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
@@ -313,7 +313,7 @@ impl Documents {
 
     fn answer(
         &self,
-        asked: &Asked<'_>,
+        asked: &DocumentRequest<'_>,
         method: &Method,
         request: &[Field<'_>],
         takes: Takes,
@@ -328,7 +328,7 @@ impl Documents {
     /// What `use_it` makes of a document and its age, if its home has it and it is fresh.
     fn fresh<T>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DocumentRequest<'_>,
         now: Time,
         use_it: impl FnOnce(Document<'_>, Duration) -> T,
     ) -> Option<T> {

@@ -10,7 +10,7 @@ use crate::admin::Admin;
 use crate::gate::Gate;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::server::{Error, pages};
 use crate::status::State;
 use crate::view::View;
@@ -43,7 +43,7 @@ impl Front {
             TcpListener::bind(address).map_err(failed)
         };
         let admin = admin.map(listen).transpose()?;
-        let seen = Arc::new(Seen::new(nodes.len(), sites.len(), view.stale()));
+        let seen = Arc::new(ScanDisplay::new(nodes.len(), sites.len(), view.stale()));
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents: None });
         let metrics = Arc::new(Metrics::new(Arc::clone(&state), None, 0, about, counts));
         Ok(Front { name: name.to_owned(), state, metrics, admin })
@@ -55,7 +55,7 @@ impl Front {
     }
 
     /// What its watch thread saw in the last scan.
-    pub fn seen(&self) -> Arc<Seen> {
+    pub fn seen(&self) -> Arc<ScanDisplay> {
         Arc::clone(&self.state.seen)
     }
 

@@ -13,11 +13,11 @@ use sidelong_policy::balance::Balance;
 use sidelong_policy::health::HealthSettings;
 use sidelong_policy::index::Reading;
 
+use crate::adapters::Adapter as _;
+use crate::adapters::haproxy::protocol;
+use crate::adapters::memory::{AdapterCluster, MemoryAdapter};
 use crate::gate::Gate;
-use crate::led::Led as _;
-use crate::led::haproxy::protocol;
-use crate::led::memory::{LedByMemory, LedCluster};
-use crate::peers::{Exchange, Peers, Thread, offer_share};
+use crate::peers::{Exchange, Peers, Thread, expose_share};
 use crate::view::View;
 
 /// Reads `bytes` as the replies to so many commands, and those and the whole as each kind of reply. Returns the servers that were
@@ -47,7 +47,7 @@ struct Bench {
     front: Arc<View>,
     gate: Arc<Gate>,
     now: Time,
-    led: LedByMemory,
+    adapter: MemoryAdapter,
     /// Words that a proxy's workers write, and the words of another edge.
     workers: Region,
     share: Region,
@@ -64,7 +64,7 @@ impl Bench {
             view.observe(node, Some(serving), Reading::default());
         }
         view.relist();
-        let cluster = LedCluster {
+        let cluster = AdapterCluster {
             sites: vec!["alpha".into(), "beta".into()],
             nodes: NODES,
             servers: Vec::new(),
@@ -72,13 +72,13 @@ impl Bench {
             rotation: Duration::from_secs(10),
             balance: Balance::LeastConnections,
             drain_max: Duration::from_secs(1),
-            has_led: false,
+            has_controlled: false,
         };
         let host = Host::Shm(ShmHost::new(directory.path()));
-        let led =
-            LedByMemory::offer(&host, "front", &cluster, Instance::alone(1), now).expect("it is offered");
-        let [_, workers] = led.regions();
-        let share = offer_share(&host, "other", SHARE, Instance::alone(1)).expect("it is offered");
+        let adapter =
+            MemoryAdapter::expose(&host, "front", &cluster, Instance::alone(1), now).expect("it is exposed");
+        let [_, workers] = adapter.regions();
+        let share = expose_share(&host, "other", SHARE, Instance::alone(1)).expect("it is exposed");
         let run = RunDirectory::open(directory.path()).expect("it is there");
         run.publish(share.key()).expect("it is published");
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(9))), share: 0.5 };
@@ -93,7 +93,7 @@ impl Bench {
             initiator: Initiator::new(),
             period: Duration::from_millis(1),
         });
-        Bench { _directory: directory, front, gate, now, led, workers, share, thread }
+        Bench { _directory: directory, front, gate, now, adapter, workers, share, thread }
     }
 
     /// Routes a request of each site as far as the view goes.
@@ -135,11 +135,11 @@ pub fn workers(scans: &[Written]) {
         for (after_ms, words) in scans {
             bench.now = bench.now.after(Duration::from_millis((*after_ms).into()));
             write(&bench.workers, WORKERS.len(), words);
-            bench.led.count(&bench.front, &[], bench.now);
+            bench.adapter.count(&bench.front, &[], bench.now);
             bench.route();
-            bench.led.show(&bench.front, Some(&bench.gate), bench.now);
+            bench.adapter.show(&bench.front, Some(&bench.gate), bench.now);
             for node in (0..NODES).map(NodeId::new) {
-                let _ = bench.led.front(&bench.front, node);
+                let _ = bench.adapter.front(&bench.front, node);
             }
         }
     });

@@ -18,7 +18,7 @@ use sidelong_layout::{Hot, Time};
 
 use crate::clock;
 use crate::metrics::{Counts, Figure, HOT, Kind};
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::settings::NodeAddress;
 use wire::{Description, Name, Slope};
 
@@ -100,7 +100,7 @@ impl Ganglia {
     ///
     /// # Errors
     /// If the thread cannot start.
-    pub fn start(self, seen: Arc<Seen>) -> io::Result<GangliaThread> {
+    pub fn start(self, seen: Arc<ScanDisplay>) -> io::Result<GangliaThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let described = vec![Described::default(); self.hosts.len()];
@@ -155,7 +155,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(&mut self, seen: &Seen, stop: &AtomicBool) {
+    fn run(&mut self, seen: &ScanDisplay, stop: &AtomicBool) {
         let period = self.ganglia.settings.period;
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
@@ -171,7 +171,7 @@ impl Work {
         }
     }
 
-    fn tell(&mut self, seen: &Seen) {
+    fn tell(&mut self, seen: &ScanDisplay) {
         let look = seen.last();
         let now = clock::now();
         for (index, node) in look.nodes.iter().enumerate() {
@@ -302,8 +302,10 @@ mod tests {
         let counts = ganglia.counts();
         let mut work = Work { ganglia, described: vec![Described::default(); 2], packet: Vec::new() };
         let hot = Hot { valid: sidelong_layout::valid::CPU, ..Hot::default() };
-        let seen =
-            Seen::of_records(Duration::from_secs(3600), &[(Some(hot), clock::now()), (None, clock::now())]);
+        let seen = ScanDisplay::of_records(
+            Duration::from_secs(3600),
+            &[(Some(hot), clock::now()), (None, clock::now())],
+        );
 
         work.tell(&seen);
         let first = heard(&monitor);
@@ -317,8 +319,10 @@ mod tests {
         assert_eq!(second.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [133], "described once: {second:?}");
         assert_eq!((counts.read)(), [("sent", 3), ("failed", 0)]);
 
-        let old =
-            Seen::of_records(Duration::ZERO, &[(Some(hot), Time::from_ns(1)), (None, Time::from_ns(1))]);
+        let old = ScanDisplay::of_records(
+            Duration::ZERO,
+            &[(Some(hot), Time::from_ns(1)), (None, Time::from_ns(1))],
+        );
         work.tell(&old);
         assert_eq!(heard(&monitor), []);
         work.ganglia.settings.metadata = Duration::ZERO;
@@ -340,7 +344,7 @@ mod tests {
         let ganglia = Ganglia::new(settings, &[node]).unwrap();
         let counts = ganglia.counts();
         let hot = Hot { valid: sidelong_layout::valid::ALL, ..Hot::default() };
-        let seen = Seen::of_records(Duration::from_secs(3600), &[(Some(hot), clock::now())]);
+        let seen = ScanDisplay::of_records(Duration::from_secs(3600), &[(Some(hot), clock::now())]);
         let thread = ganglia.start(Arc::new(seen)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         while (counts.read)()[1].1 == 0 {

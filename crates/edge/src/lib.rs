@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod adapters;
 mod admin;
 mod clock;
 mod documents;
@@ -11,7 +12,6 @@ mod front;
 pub mod fuzz;
 mod ganglia;
 mod gate;
-mod led;
 mod loads;
 mod metrics;
 mod peers;
@@ -23,22 +23,22 @@ mod status;
 mod view;
 mod watch;
 
+pub use adapters::Adapter;
+pub use adapters::connect::ConnectAdapter;
+pub use adapters::haproxy::{
+    HaproxyAdapter, HaproxyCluster, HaproxyNode, HaproxyServer, haproxy_admission, survey_haproxy,
+};
+pub use adapters::memory::{AdapterCluster, MemoryAdapter, adapter_regions};
 pub use admin::{Admin, Check, Pages};
 pub use documents::{DocumentSettings, DocumentStatus, key as document_key};
 pub use event::Event;
 pub use front::Front;
 pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
 pub use gate::{Gate, Gatekeeper, RejectedLast};
-pub use led::Led;
-pub use led::connect::LedByConnect;
-pub use led::haproxy::{
-    HaproxyCluster, HaproxyNode, HaproxyServer, LedByHaproxy, haproxy_admission, survey_haproxy,
-};
-pub use led::memory::{LedByMemory, LedCluster, led_regions};
 pub use loads::Loads;
 pub use metrics::{About, CacheMetrics, Counts, Metrics, NodeMetrics, ReadOwn, ReadStat};
-pub use peers::{Exchange, Peers, offer_share, share_region};
-pub use seen::Seen;
+pub use peers::{Exchange, Peers, expose_share, share_region};
+pub use seen::ScanDisplay;
 pub use server::{Edge, Error, check_tls};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits, Stop};

@@ -72,7 +72,7 @@ pub struct Metrics {
     moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
     move_seconds: Histogram,
-    rejected_reads: Counter,
+    discarded_reads: Counter,
     /// Names of the sites, for labels.
     sites: Vec<String>,
 }
@@ -96,7 +96,7 @@ impl Metrics {
             moves: Family::default(),
             abandoned: Family::default(),
             move_seconds: Histogram::new(MOVE_S),
-            rejected_reads: Counter::default(),
+            discarded_reads: Counter::default(),
             registry: Registry::default(),
             sites,
         };
@@ -117,9 +117,9 @@ impl Metrics {
             metrics.move_seconds.clone(),
         );
         registry.register(
-            "rejected_reads",
+            "discarded_reads",
             "Load records that were read and not used: torn, stale or of another process",
-            metrics.rejected_reads.clone(),
+            metrics.discarded_reads.clone(),
         );
         if let Some(gate) = state.gate.clone() {
             let state = Arc::clone(&state);
@@ -172,8 +172,8 @@ impl Metrics {
     }
 
     /// Counts load records that were read and not used.
-    pub fn rejected_reads(&self, count: u64) {
-        self.rejected_reads.inc_by(count);
+    pub fn discarded_reads(&self, count: u64) {
+        self.discarded_reads.inc_by(count);
     }
 
     /// The metrics as OpenMetrics text.
@@ -324,7 +324,7 @@ mod tests {
     use sidelong_policy::index::Reading;
 
     use super::*;
-    use crate::seen::Seen;
+    use crate::seen::ScanDisplay;
     use crate::view::View;
 
     /// The series of `node_site`, in a cluster whose first node serves the first site.
@@ -337,7 +337,7 @@ mod tests {
             view: Arc::new(view),
             gate: None,
             peers: None,
-            seen: Arc::new(Seen::new(nodes, sites, stale)),
+            seen: Arc::new(ScanDisplay::new(nodes, sites, stale)),
             nodes: names('n', nodes),
             sites: names('s', sites),
             documents: None,

@@ -1,7 +1,7 @@
 //! What the edges of a cluster know of each other: each one's requests at every node, the answers that it has seen, and
 //! its verdict on every site. There is no coordinator.
 //!
-//! Each edge offers a region of its own, its share ([`ShareMap`]), and reads those of the others one-sidedly, as it
+//! Each edge exposes a region of its own, its share ([`ShareMap`]), and reads those of the others one-sidedly, as it
 //! reads the nodes' records. A separate thread does this. So an edge that cannot be reached delays neither the watch
 //! thread nor a request, and an edge whose watch thread hangs still shares its counts. A cluster with one edge has
 //! neither thread nor region.
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::{
-    Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, Reader, Region, RegionSpec,
-    Scanner, Target, Took,
+    Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, ReadOutcome, Reader, Region,
+    RegionSpec, Scanner, Target,
 };
 use sidelong_layout::{Instance, NodeId, NodeShare, RegionKind, ShareMap, SiteId, Time};
 use sidelong_policy::admission::{Verdict, Why};
@@ -30,13 +30,13 @@ pub fn share_region(edge: &str) -> String {
     format!("{edge}.share")
 }
 
-/// Offers the share of the edge of that name. It counts once [`Exchange::run`] has begun.
+/// Exposes the share of the edge of that name. It counts once [`Exchange::run`] has begun.
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the edge's name.
-pub fn offer_share(host: &Host, edge: &str, map: ShareMap, instance: Instance) -> Result<Region, Error> {
+pub fn expose_share(host: &Host, edge: &str, map: ShareMap, instance: Instance) -> Result<Region, Error> {
     let (kind, access) = (RegionKind::Share, Access::ReadOnly);
-    host.offer(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, instance }, |_| ())
+    host.expose(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, instance }, |_| ())
 }
 
 /// The other edges as last heard, for display.
@@ -118,7 +118,7 @@ struct Shares {
     map: ShareMap,
     stale: Duration,
     links: Vec<LinkRef>,
-    heard: Vec<Heard>,
+    heard: Vec<PeerState>,
     /// By node, the answers that the others have seen since the last scan.
     more: Vec<u64>,
 }
@@ -139,7 +139,7 @@ impl Thread {
             map,
             stale: view.stale(),
             links: peers.0.iter().enumerate().map(link).collect(),
-            heard: peers.0.iter().map(|_| Heard::new(map)).collect(),
+            heard: peers.0.iter().map(|_| PeerState::new(map)).collect(),
             more: vec![0; map.nodes],
         };
         // Memory that outlived an earlier life still has its beat.
@@ -216,17 +216,17 @@ impl Reader for Shares {
         (ShareMap::INCARNATION, self.map.len() - ShareMap::INCARNATION)
     }
 
-    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
         if let Ok(words) = words {
             self.heard[item].see(words, self.stale, now, &mut self.more);
         }
-        Took::Busy
+        ReadOutcome::Busy
     }
 }
 
 /// What one edge has shared.
 #[derive(Debug)]
-struct Heard {
+struct PeerState {
     map: ShareMap,
     /// Its life, and its beat then; `None` before it was first seen.
     life: Option<(u64, u64)>,
@@ -238,9 +238,9 @@ struct Heard {
     counts: bool,
 }
 
-impl Heard {
+impl PeerState {
     fn new(map: ShareMap) -> Self {
-        Heard {
+        PeerState {
             map,
             life: None,
             rose_at: None,

@@ -17,7 +17,7 @@ use sidelong_proxy::{Answer, Failure, Outcome, Refusal, Request, Service, Visit}
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
-use crate::documents::{Asked, Documents};
+use crate::documents::{DocumentRequest, Documents};
 use crate::gate::{GREEDY_WORD, Gate};
 use crate::metrics::Metrics;
 use crate::settings::EdgeSettings;
@@ -270,7 +270,7 @@ pub(crate) struct AtEdge<'a> {
     site: Option<SiteId>,
     documents: Option<&'a Documents>,
     /// The document that it asks for, if a cache may answer.
-    asked: Option<Asked<'a>>,
+    asked: Option<DocumentRequest<'a>>,
     /// The node where it is.
     at: Option<AtNode<'a>>,
     /// The node where it was before.

@@ -12,7 +12,7 @@ use sidelong_reconfig::Links;
 
 /// The last scan.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ScanDisplay {
     last: Mutex<LastScan>,
     stale: Duration,
 }
@@ -38,11 +38,11 @@ pub(crate) struct NodeSeen {
     pub(crate) workers: Workers,
 }
 
-impl Seen {
+impl ScanDisplay {
     /// An empty one, for this number of nodes and sites. Records older than `stale` are not shown.
     pub(crate) fn new(nodes: usize, sites: usize, stale: Duration) -> Self {
         let last = LastScan { nodes: vec![NodeSeen::default(); nodes], boards: vec![None; sites] };
-        Seen { last: Mutex::new(last), stale }
+        ScanDisplay { last: Mutex::new(last), stale }
     }
 
     /// Nodes with these records, at these times.
@@ -51,7 +51,7 @@ impl Seen {
         let node =
             |&(hot, at): &(Option<Hot>, Time)| NodeSeen { hot, record_at: Some(at), ..NodeSeen::default() };
         let last = LastScan { nodes: records.iter().map(node).collect(), boards: Vec::new() };
-        Seen { last: Mutex::new(last), stale }
+        ScanDisplay { last: Mutex::new(last), stale }
     }
 
     /// Stores a scan of the watch thread at `now`, and what was learned of each node's workers.
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_age_of_a_record_grows_on_when_its_node_is_gone() {
-        let seen = Seen::new(1, 1, Duration::from_millis(200));
+        let seen = ScanDisplay::new(1, 1, Duration::from_millis(200));
         let mut node = NodeSeen::default();
         node.take(ms(999), &Reading::default());
         assert_eq!((node.record_at, seen.fresh(&node, ms(999))), (None, None));

@@ -17,7 +17,7 @@ use crate::gate::Gate;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::settings::{self, EdgeSettings, NodeAddress};
 use crate::status::State;
 use crate::view::View;
@@ -139,7 +139,7 @@ impl Edge {
             None => None,
         };
         let tls = tls(&settings.name, &settings.tls, settings.client_ca.as_deref())?;
-        let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
+        let seen = Arc::new(ScanDisplay::new(view.nodes().count(), view.sites().count(), view.stale()));
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let documents = settings.documents.as_ref().map(|documents| Arc::new(Shared::new(documents)));
@@ -160,7 +160,7 @@ impl Edge {
     }
 
     /// What its watch thread saw in the last scan.
-    pub fn seen(&self) -> Arc<Seen> {
+    pub fn seen(&self) -> Arc<ScanDisplay> {
         Arc::clone(&self.state.seen)
     }
 

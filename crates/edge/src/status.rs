@@ -12,7 +12,7 @@ use crate::clock;
 use crate::documents::{DocumentStatus, Shared};
 use crate::gate::Gate;
 use crate::peers::Peers;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::view::View;
 
 /// The state of an edge. Units are in the names; counts are since the edge started.
@@ -96,7 +96,7 @@ pub struct NodeStatus {
     pub queued: Option<u32>,
     /// Connections to its foreign server of others than the edges.
     #[serde(default)]
-    pub strangers: u32,
+    pub bypassing: u32,
     /// Whether they keep the node from moving.
     #[serde(default)]
     pub is_shared: bool,
@@ -114,7 +114,7 @@ pub(crate) struct State {
     pub(crate) view: Arc<View>,
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) peers: Option<Arc<Peers>>,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<ScanDisplay>,
     /// The names of all nodes.
     pub(crate) nodes: Vec<String>,
     /// The names of all sites.
@@ -169,7 +169,7 @@ impl State {
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),
                 queued: counted.map(|hot| hot.queued),
-                strangers: hot.and_then(|hot| hot.strangers()).unwrap_or(0),
+                bypassing: hot.and_then(|hot| hot.bypassing()).unwrap_or(0),
                 is_shared: foreign.is_some_and(|hot| hot.valid & valid::SHARED != 0),
                 learned_workers,
                 is_bound,

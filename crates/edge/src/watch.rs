@@ -16,12 +16,12 @@ use sidelong_policy::cluster::NodeView;
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_reconfig::{Links, Mover};
 
+use crate::adapters::Adapter;
 use crate::clock;
 use crate::event::Event;
 use crate::gate::Gatekeeper;
-use crate::led::Led;
 use crate::metrics::Metrics;
-use crate::seen::Seen;
+use crate::seen::ScanDisplay;
 use crate::view::View;
 
 /// Scans the words and the load of all nodes: fills in a reading for each node, and returns the number of records that
@@ -35,9 +35,9 @@ pub struct Watch {
     /// The metrics that it counts in.
     pub metrics: Option<Arc<Metrics>>,
     /// Where it stores scans for display.
-    pub seen: Option<Arc<Seen>>,
+    pub seen: Option<Arc<ScanDisplay>>,
     /// The proxy of another make whose requests the view counts; `None` for this process's own.
-    pub led: Option<Box<dyn Led>>,
+    pub adapter: Option<Box<dyn Adapter>>,
     /// Links to the cluster's words.
     pub links: Links,
     /// Reads the load.
@@ -86,11 +86,11 @@ impl Watch {
         let now = clock::now();
         let rejected = (self.loads)(now, &mut self.links, &mut tick.readings);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
-            metrics.rejected_reads(rejected);
+            metrics.discarded_reads(rejected);
         }
 
-        if let Some(led) = &mut self.led {
-            led.count(&self.view, &tick.readings, now);
+        if let Some(adapter) = &mut self.adapter {
+            adapter.count(&self.view, &tick.readings, now);
         }
         let (mut relist, mut seen) = (false, 0);
         for (index, reading) in tick.readings.iter().enumerate() {
@@ -107,13 +107,13 @@ impl Watch {
         if relist {
             self.view.relist();
         }
-        if let Some(led) = &mut self.led {
+        if let Some(adapter) = &mut self.adapter {
             let gate = self.gatekeeper.as_ref().map(Gatekeeper::gate);
-            led.show(&self.view, gate.as_deref(), now);
+            adapter.show(&self.view, gate.as_deref(), now);
         }
         for node in self.view.nodes() {
-            let front = match &self.led {
-                Some(led) => led.front(&self.view, node),
+            let front = match &self.adapter {
+                Some(adapter) => adapter.front(&self.view, node),
                 None => self.view.front(node),
             };
             if let Some((seen, requests)) = front {

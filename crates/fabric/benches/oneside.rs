@@ -39,13 +39,13 @@ fn main() {
 
 fn own(directory: &Path) {
     let shm = Host::Shm(ShmHost::new(directory.join("shm")));
-    let records: Vec<Region> = (0..NODES).map(|node| offer(&shm, &format!("load-{node}"), load())).collect();
-    let _words = offer(&shm, "words", words());
+    let records: Vec<Region> = (0..NODES).map(|node| expose(&shm, &format!("load-{node}"), load())).collect();
+    let _words = expose(&shm, "words", words());
 
     let tcp = Host::Tcp(TcpHost::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap());
     let by_tcp = RunDirectory::open(directory.join("tcp")).unwrap();
-    let others: Vec<Region> = (0..8).map(|node| offer(&tcp, &format!("load-{node}"), load())).collect();
-    let other_words = offer(&tcp, "words", words());
+    let others: Vec<Region> = (0..8).map(|node| expose(&tcp, &format!("load-{node}"), load())).collect();
+    let other_words = expose(&tcp, "words", words());
     others.iter().chain([&other_words]).for_each(|region| by_tcp.publish(region.key()).unwrap());
     println!("ready");
 
@@ -73,8 +73,8 @@ fn publish(region: &Region, sequence: u32) {
     region.store(LOAD_HOT, words[0], Ordering::Release);
 }
 
-fn offer(host: &Host, name: &str, (kind, len, access): (RegionKind, usize, Access)) -> Region {
-    host.offer(&RegionSpec { name, kind, len, access, instance: Instance::alone(1) }, |_| {}).unwrap()
+fn expose(host: &Host, name: &str, (kind, len, access): (RegionKind, usize, Access)) -> Region {
+    host.expose(&RegionSpec { name, kind, len, access, instance: Instance::alone(1) }, |_| {}).unwrap()
 }
 
 fn load() -> (RegionKind, usize, Access) {

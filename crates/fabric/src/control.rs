@@ -1,7 +1,7 @@
 //! The control endpoint: where a process tells other processes of its cluster how to reach its regions, and sets up what
 //! needs both sides.
 //!
-//! Each process that offers regions runs one, in a thread that serves TCP. Load and moves are one-sided and never pass
+//! Each process that exposes regions runs one, in a thread that serves TCP. Load and moves are one-sided and never pass
 //! through it.
 //!
 //! | part | what it is |
@@ -14,7 +14,7 @@
 //! | `endpoint` | the thread: sockets, readiness, time |
 //! | `session` | the asking side |
 //! | `sealed` | both halves of a connection that carries any bytes, for processes that talk on their own sockets; without I/O |
-//! | `directory` | [`Directory`](crate::Directory) that asks the process which offers the region |
+//! | `directory` | [`Directory`](crate::Directory) that asks the process which exposes the region |
 //!
 //! A session is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` of the [Noise protocol](https://noiseprotocol.org/noise.html),
 //! revision 34, by the crate `snow`; the pre-shared key is derived from the cluster's secret. Both sides prove that they

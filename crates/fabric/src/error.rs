@@ -69,7 +69,7 @@ pub enum OpError {
 }
 
 impl Error {
-    /// Whether it shows that no process offers the region now: none has published it, or the machine where it was offered
+    /// Whether it shows that no process exposes the region now: none has published it, or the machine where it was exposed
     /// answers that nobody listens there. Silence shows nothing.
     pub fn is_gone(&self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl Error {
     }
 }
 
-/// Why a region could not be offered, or a link not established.
+/// Why a region could not be exposed, or a link not established.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file behind a region could not be created.
@@ -123,9 +123,9 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// Another live process offers a region of that name.
+    /// Another live process exposes a region of that name.
     #[error(
-        "region {path} is offered by a process that is still alive: stop it, or use another run directory"
+        "region {path} is exposed by a process that is still alive: stop it, or use another run directory"
     )]
     Taken {
         /// The file; the name on backends other than shm.
@@ -224,8 +224,8 @@ pub enum Error {
         /// The reason that it gave.
         reason: String,
     },
-    /// The region is offered over verbs, and this initiator has no device.
-    #[error("{name} is offered over verbs, and this initiator was given no RDMA device")]
+    /// The region is exposed over verbs, and this initiator has no device.
+    #[error("{name} is exposed over verbs, and this initiator was given no RDMA device")]
     NoVerbs {
         /// The region.
         name: String,

@@ -1,6 +1,6 @@
 //! Two-sided operations: messages that a process receives, rather than memory that others use without it.
 //!
-//! An inbox belongs to a region ([`Host::offer_with_inbox`]). A key of the region that grants writing also grants sending
+//! An inbox belongs to a region ([`Host::expose_with_inbox`]). A key of the region that grants writing also grants sending
 //! to the inbox, and writes that notify it. The inbox is bounded. A sender that finds it full gets an error and may
 //! retry, so no side waits for the other. Messages of one link arrive in the order in which they were sent; messages of
 //! different links arrive in any order.
@@ -13,7 +13,7 @@
 //!
 //! Load and reconfiguration are one-sided and use no inbox. Inboxes serve the comparisons of the papers.
 //!
-//! [`Host::offer_with_inbox`]: crate::Host::offer_with_inbox
+//! [`Host::expose_with_inbox`]: crate::Host::expose_with_inbox
 
 mod queue;
 pub(crate) mod ring;

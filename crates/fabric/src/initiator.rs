@@ -142,12 +142,12 @@ impl Initiator {
         })
     }
 
-    /// Whether the process that offers the region may be alive. Over shm, where its memory outlives it, the lock on the
+    /// Whether the process that exposes the region may be alive. Over shm, where its memory outlives it, the lock on the
     /// region's file tells; over other fabrics a link to a dead process breaks.
-    pub fn is_offered(&self, link: LinkId) -> bool {
+    pub fn is_exposed(&self, link: LinkId) -> bool {
         let slot = self.slots.get(link.slot as usize).filter(|slot| slot.life == link.life);
         slot.is_some_and(|slot| match &slot.link {
-            Link::Shm(link) => link.is_offered(),
+            Link::Shm(link) => link.is_exposed(),
             _ => true,
         })
     }

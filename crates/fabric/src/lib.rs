@@ -1,4 +1,4 @@
-//! One-sided memory: regions that a process offers, keys that grant their use, links to them, and batches of reads,
+//! One-sided memory: regions that a process exposes, keys that grant their use, links to them, and batches of reads,
 //! writes, compare-and-swaps and fetch-and-adds over many peers with one wait. Two-sided operations stand beside them:
 //! messages to a region's inbox, and writes that notify it.
 //!
@@ -13,7 +13,7 @@
 //! suite (`tests/it/conformance.rs`).
 //!
 //! Processes find each other's regions through a [`Directory`]: a directory of the file system on one machine, the
-//! [`control`] endpoint of the offering process between machines.
+//! [`control`] endpoint of the exposing process between machines.
 //!
 //! What every backend promises:
 //! - Operations of one batch on one link take effect in the order in which they were added, and on different links in any
@@ -61,4 +61,4 @@ pub use key::Key;
 pub use limits::{INBOX_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, OP_BYTES_MAX};
 pub use owned::OwnedRegion;
 pub use region::{Region, RegionSpec};
-pub use scan::{LinkRef, Pace, Patience, Problem, Reader, ScanCounts, Scanner, Target, Took};
+pub use scan::{LinkRef, Pace, Patience, Problem, ReadOutcome, Reader, ScanCounts, Scanner, Target};

@@ -36,7 +36,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Memory private to this process and its threads, as tcp and simulated targets offer.
+    /// Memory private to this process and its threads, as tcp and simulated targets expose.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(len).map_anon()?;
         Ok(Memory { watched: None, map: map.into(), access: Access::Atomic })

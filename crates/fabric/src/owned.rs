@@ -16,7 +16,7 @@ use crate::{Key, Region};
 #[derive(Debug)]
 pub struct OwnedRegion {
     memory: Sole,
-    /// `None` if it is offered to nobody.
+    /// `None` if it is exposed to nobody.
     region: Option<Region>,
 }
 
@@ -26,7 +26,7 @@ impl OwnedRegion {
         OwnedRegion { memory: Sole::new(region.memory()), region: Some(region) }
     }
 
-    /// Memory of `bytes` zeros, header included, that is offered to nobody. The machine gives a page at its first change.
+    /// Memory of `bytes` zeros, header included, that is exposed to nobody. The machine gives a page at its first change.
     ///
     /// # Errors
     /// If there is no such room in this process.
@@ -44,7 +44,7 @@ impl OwnedRegion {
         self.len() == 0
     }
 
-    /// The key that grants others to read it, if it is offered.
+    /// The key that grants others to read it, if it is exposed.
     pub fn key(&self) -> Option<&Key> {
         self.region.as_ref().map(Region::key)
     }

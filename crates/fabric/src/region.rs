@@ -1,4 +1,4 @@
-//! Regions as the process holds them that offers them, whatever the backend.
+//! Regions as the process holds them that exposes them, whatever the backend.
 
 use std::any::Any;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::limits::NAME_BYTES_MAX;
 use crate::memory::Memory;
 use crate::{Access, Error, Key};
 
-/// A region to be offered.
+/// A region to be exposed.
 #[derive(Clone, Debug)]
 pub struct RegionSpec<'a> {
     /// Unique in the cluster, and part of a file name: letters, digits, `-`, `_` and `.`; the first is not a `.`.
@@ -27,7 +27,7 @@ pub struct RegionSpec<'a> {
     pub len: usize,
     /// What its key grants.
     pub access: Access,
-    /// The process that offers it.
+    /// The process that exposes it.
     pub instance: Instance,
 }
 
@@ -147,7 +147,7 @@ impl Region {
     }
 
     /// Whether another process has truncated, removed or replaced the region's file or its socket, or overwritten its header.
-    /// Its words are then lost, or peers cannot link to it. To offer the region anew, drop this one first.
+    /// Its words are then lost, or peers cannot link to it. To expose the region anew, drop this one first.
     pub fn is_lost(&self) -> bool {
         let why = self.loss();
         if let Some(why) = why {

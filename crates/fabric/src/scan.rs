@@ -76,7 +76,7 @@ pub struct LinkRef(u32);
 
 /// How a reader judges a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Took {
+pub enum ReadOutcome {
     /// The item is idle: it may be read in rotation.
     Idle,
     /// The item is busy: read it at each scan.
@@ -96,7 +96,7 @@ pub trait Reader {
     fn place(&mut self, item: usize, shape: usize) -> (usize, usize);
 
     /// Takes the result of a read. Items whose link is down are left out.
-    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took;
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome;
 
     /// Whether the next scan should read all items, regardless of rotation.
     fn wants_all(&mut self) -> bool {
@@ -242,12 +242,12 @@ impl Scanner {
         is_current
     }
 
-    /// Whether the process that offers the region is known to have ended. If the link is down it is tried at once, unless
+    /// Whether the process that exposes the region is known to have ended. If the link is down it is tried at once, unless
     /// the last attempt was met by silence and the pause after it is not over.
     pub fn is_gone(&mut self, link: LinkRef) -> bool {
         let tried = &self.links[link.index()];
         match tried.id() {
-            Some(id) => !self.initiator.is_offered(id),
+            Some(id) => !self.initiator.is_exposed(id),
             None if tried.was_gone() || tried.is_due(self.now) => {
                 self.connect(link, self.now).is_err_and(|error| error.is_gone())
             }
@@ -409,13 +409,13 @@ impl Scanner {
         for read in reads {
             let words = batch.words(read.op);
             match readers[read.reader as usize].take(read.item as usize, words, now) {
-                Took::Idle => {}
-                Took::Busy => busy = true,
-                Took::Moved => {
+                ReadOutcome::Idle => {}
+                ReadOutcome::Busy => busy = true,
+                ReadOutcome::Moved => {
                     busy = true;
                     self.version += 1;
                 }
-                Took::Torn => {
+                ReadOutcome::Torn => {
                     busy = true;
                     self.torn.push(*read);
                 }
@@ -452,8 +452,8 @@ impl Scanner {
                 // A link that is down is noticed at the next scan.
                 let words = self.again.words(read.op);
                 let took = readers[read.reader as usize].take(read.item as usize, words, now);
-                self.version += u64::from(took == Took::Moved);
-                took == Took::Torn
+                self.version += u64::from(took == ReadOutcome::Moved);
+                took == ReadOutcome::Torn
             });
             self.torn = torn;
         }

@@ -3,13 +3,13 @@
 //! The owner holds a lock on the file for its lifetime. A peer with a read-only key maps it read-only. The memory
 //! outlives its process: a process that dies and restarts finds its words unchanged, and its peers' links keep working.
 //!
-//! Memory that the owner did not allocate itself ([`Host::offer_mapped`](crate::Host::offer_mapped)) is in no file. The
+//! Memory that the owner did not allocate itself ([`Host::expose_mapped`](crate::Host::expose_mapped)) is in no file. The
 //! region's file then holds only a header, and a socket beside it hands out the memory's descriptor.
 //!
 //! Only a process that holds a file's exclusive lock replaces it, and only by another file of the same name. Existing
 //! mappings stay valid.
 //!
-//! A file that another process has truncated is lost, with its memory (`memory`). The next process that offers the region
+//! A file that another process has truncated is lost, with its memory (`memory`). The next process that exposes the region
 //! truncates it to nothing, so that no peer goes on with a page that was left, and replaces it.
 
 mod handle;
@@ -39,19 +39,19 @@ const KIB: u64 = 1 << 10;
 /// Attempts to open a file that other processes keep creating, replacing and removing.
 const TRIES_MAX: usize = 4;
 
-/// Offers regions as files of one directory.
+/// Exposes regions as files of one directory.
 #[derive(Clone, Debug)]
 pub struct ShmHost {
     run: RunDirectory,
 }
 
 impl ShmHost {
-    /// Offers regions in `directory`, which must exist.
+    /// Exposes regions in `directory`, which must exist.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         ShmHost { run: RunDirectory::at(directory) }
     }
 
-    pub(crate) fn offer(
+    pub(crate) fn expose(
         &self,
         spec: &RegionSpec<'_>,
         init: impl FnOnce(&mut [u64]),
@@ -60,7 +60,7 @@ impl ShmHost {
     }
 
     /// Whatever file an earlier life left is emptied, so that no peer reads on there, and removed.
-    pub(crate) fn offer_emptied(&self, spec: &RegionSpec<'_>) -> Result<Region, Error> {
+    pub(crate) fn expose_emptied(&self, spec: &RegionSpec<'_>) -> Result<Region, Error> {
         let lock = FlockOperation::NonBlockingLockExclusive;
         let path = self.path(spec.name);
         let name = file_name(spec.name);
@@ -88,7 +88,7 @@ impl ShmHost {
     }
 
     /// The inbox is created first, so that a peer that sees the region finds the inbox.
-    pub(crate) fn offer_with_inbox(
+    pub(crate) fn expose_with_inbox(
         &self,
         spec: &RegionSpec<'_>,
         inbox: &InboxSpec,
@@ -98,19 +98,19 @@ impl ShmHost {
         check_name(&name)?;
         let len = Ring::bytes(inbox);
         let ring_spec = RegionSpec { name: &name, kind: RegionKind::Raw, len, ..*spec };
-        let held = self.offer(&ring_spec, |words| Ring::init(inbox, words))?;
+        let held = self.expose(&ring_spec, |words| Ring::init(inbox, words))?;
         let path = self.path(&name);
         // A file of the same length but another shape is useless, so it is removed.
         let ring = Ring::open(held.memory()).filter(|ring| ring.is(inbox)).ok_or(Error::Taken { path })?;
-        Ok((self.offer(spec, init)?, Inbox::of_ring(ring, held)))
+        Ok((self.expose(spec, init)?, Inbox::of_ring(ring, held)))
     }
 
-    /// Offers a region without an owner, such as the board: the first process creates it, later ones find it, and it
+    /// Exposes a region without an owner, such as the board: the first process creates it, later ones find it, and it
     /// outlives them all.
     ///
     /// # Errors
     /// If memory cannot be allocated, or a live process uses a region of that name with another layout.
-    pub fn offer_common(
+    pub fn expose_common(
         &self,
         spec: &RegionSpec<'_>,
         init: impl FnOnce(&mut [u64]),
@@ -120,9 +120,9 @@ impl ShmHost {
     }
 
     /// The file with the header provides the name and the lock.
-    pub(crate) fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
+    pub(crate) fn expose_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
         let memory = spec.mapped(file)?;
-        let stub = self.offer(&RegionSpec { len: HEADER_BYTES, ..spec.clone() }, |_| {})?;
+        let stub = self.expose(&RegionSpec { len: HEADER_BYTES, ..spec.clone() }, |_| {})?;
         let socket = socket_name(spec.name);
         let opened =
             file.try_clone().and_then(|file| handle::Counter::open(self.run.enter()?, &socket, file));
@@ -406,7 +406,7 @@ impl ShmLink {
     }
 
     /// Whether a process holds the region's file, or may do so.
-    pub(crate) fn is_offered(&self) -> bool {
+    pub(crate) fn is_exposed(&self) -> bool {
         let Some(name) = self.found.1.file_name() else { return true };
         match self.inbox.run.enter().and_then(|directory| directory.open(name, false)) {
             // Freed again when the file is closed. Whoever takes the region over at this moment tries again.

@@ -68,7 +68,7 @@ impl Network {
         self.world().crash_at(at, host.host);
     }
 
-    /// Lets a crashed host offer regions again.
+    /// Lets a crashed host expose regions again.
     pub fn restart(&self, host: &SimHost) {
         self.world().restart(host.host);
     }
@@ -144,7 +144,7 @@ pub struct SimHost {
 }
 
 impl SimHost {
-    pub(crate) fn offer(
+    pub(crate) fn expose(
         &self,
         spec: &RegionSpec<'_>,
         inbox: Option<&Arc<Queue>>,
@@ -152,8 +152,8 @@ impl SimHost {
     ) -> Result<Region, Error> {
         let memory = Arc::new(memory);
         let inbox = inbox.map_or_else(Weak::new, Arc::downgrade);
-        let offered = self.network.world().offer(self.host, spec.name, spec.access, &memory, inbox);
-        let (region, token) = offered.ok_or_else(|| Error::Taken { path: spec.name.into() })?;
+        let exposed = self.network.world().expose(self.host, spec.name, spec.access, &memory, inbox);
+        let (region, token) = exposed.ok_or_else(|| Error::Taken { path: spec.name.into() })?;
         let key = Key {
             name: spec.name.to_owned(),
             kind: spec.kind,

@@ -41,7 +41,7 @@ use crate::memory::Memory;
 use crate::region::Region;
 use crate::{Error, RegionSpec};
 
-/// Offers regions over TCP. Its thread lives until the host and the last of its regions are dropped.
+/// Exposes regions over TCP. Its thread lives until the host and the last of its regions are dropped.
 #[derive(Clone, Debug)]
 pub struct TcpHost {
     server: Arc<server::Server>,
@@ -58,7 +58,7 @@ impl TcpHost {
         Ok(TcpHost { advertised: server.address(), server: Arc::new(server) })
     }
 
-    /// Puts `address` into the keys of regions offered from now on, in place of the address that it listens on. Use it
+    /// Puts `address` into the keys of regions exposed from now on, in place of the address that it listens on. Use it
     /// for a target that listens on all interfaces, or behind address translation.
     pub fn advertising(self, address: SocketAddr) -> TcpHost {
         TcpHost { advertised: address, ..self }
@@ -75,7 +75,7 @@ impl TcpHost {
         self.server.refused()
     }
 
-    pub(crate) fn offer(
+    pub(crate) fn expose(
         &self,
         spec: &RegionSpec<'_>,
         inbox: Option<&Arc<Queue>>,
@@ -88,7 +88,7 @@ impl TcpHost {
             source,
         })?;
         let inbox = inbox.map_or_else(Weak::new, Arc::downgrade);
-        if !self.server.registry().offer(spec.name, token, spec.access, &memory, inbox) {
+        if !self.server.registry().expose(spec.name, token, spec.access, &memory, inbox) {
             return Err(Error::Taken { path: spec.name.into() });
         }
         let key = Key {

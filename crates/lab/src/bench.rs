@@ -358,7 +358,7 @@ impl<'a> Bench<'a> {
 
         let limit = time * SLOWER_MAX + OVERHEAD_MAX;
         let summary = up::run(&self.options.program, &files, limit, &self.options.stop, beside)?;
-        if summary.requests == summary.errors + summary.turned_away {
+        if summary.requests == summary.errors + summary.rejected {
             let said = format!("no request was answered, {} errors", summary.errors);
             return Err(Error::Failed { run: files.run, said, repeat });
         }

@@ -1,5 +1,5 @@
-//! F1: proxies of other makes, each led by Sidelong, by its own best method, and before one pool of all servers, under R10's
-//! bursts and under loads that show what leading costs and where it pays.
+//! F1: proxies of other makes, each controlled by Sidelong, by its own best method, and before one pool of all servers, under R10's
+//! bursts and under loads that show what control costs and where it pays.
 //!
 //! The pool that all sites share is what a sceptic asks for. On these nodes every server can serve every site at any time, so that it
 //! is the fastest by far; it has no floors and no targets.
@@ -36,7 +36,7 @@ const NEVER: [&str; 3] =
 /// Turns of each site in the bursts, and the time of other runs.
 const ROUNDS: [u64; 2] = [3, 1];
 const LENGTHS: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(3)];
-/// Proxies of other makes, and how much CPU time of a request each may have led, of what it has by itself: by choice, by weights,
+/// Proxies of other makes, and how much CPU time of a request each may have controlled, of what it has by itself: by choice, by weights,
 /// and by choice in Lua.
 const OTHERS: [(&str, f64); 5] =
     [("nginx", 1.05), ("httpd", 1.05), ("haproxy", 1.01), ("haproxy-by-choice", 1.3), ("envoy", 1.05)];
@@ -54,7 +54,7 @@ const ONE_SITE: [(&str, &str, f64, f64); 2] =
 pub(crate) const F1: Experiment = Experiment::new(
     "F1",
     OWN,
-    "nginx, httpd, HAProxy and Envoy, led and by themselves",
+    "nginx, httpd, HAProxy and Envoy, controlled and by themselves",
     Design {
         repeat: [3, 1],
         dimensions: &[
@@ -88,7 +88,7 @@ pub(crate) const F1: Experiment = Experiment::new(
                 "chosen by",
                 &[
                     Word::plain("own", "itself").short("own"),
-                    Word::plain("sidelong", "Sidelong").short("led"),
+                    Word::plain("sidelong", "Sidelong").short("controlled"),
                     Word::plain("shared", "itself, one pool").short("pool"),
                 ],
             ),
@@ -202,55 +202,59 @@ fn turn(bench: &Bench<'_>, plan: &Plan<'_>, name: &str, about: &str) -> Result<V
     Ok(figures)
 }
 
-/// What Sidelong leads is compared with the same proxy by its own best method, and under bursts with Sidelong's own edge.
+/// What Sidelong controls is compared with the same proxy by its own best method, and under bursts with Sidelong's own edge.
 fn conclude(samples: &mut Samples) -> Vec<Check> {
     samples.derive("requests_per_s_of_core", "*/*/*/*", |samples, case| {
         samples[case]["cpu_us_per_request"].map(|us| 1e6 / us)
     });
     let of = |load: &str, proxy: &str, by, measure| &samples[format!("{load}/{proxy}/{by}")][measure];
-    let led = |load, proxy, measure| of(load, proxy, "sidelong", measure);
+    let controlled = |load, proxy, measure| of(load, proxy, "sidelong", measure);
     let ratio = |ours: &Series, theirs: &Series| {
         ours.with(theirs, |ours, theirs| if ours > 0.0 && theirs > 0.0 { ours / theirs } else { f64::NAN })
     };
-    let led_to_own =
-        |load, proxy, measure| ratio(led(load, proxy, measure), of(load, program(proxy), "own", measure));
+    let led_to_own = |load, proxy, measure| {
+        ratio(controlled(load, proxy, measure), of(load, program(proxy), "own", measure))
+    };
     let (bursts, mut checks) = ("bursts/2", Vec::new());
     let most = LAYOUT.ideal_rate(Configuration::Reconfigured) / LAYOUT.ideal_rate(Configuration::Rigid);
     let named = |proxy: &str| samples.dimensions[2].label_of(proxy).to_owned();
     for (proxy, _) in OTHERS {
         let name = named(proxy);
-        let to_edge = |measure| ratio(led(bursts, proxy, measure), led(bursts, "edge", measure));
+        let to_edge =
+            |measure| ratio(controlled(bursts, proxy, measure), controlled(bursts, "edge", measure));
         checks.extend([
             Check::at_least(
-                format!("bursts of {BURST}, requests/s: {name}, led / by itself"),
+                format!("bursts of {BURST}, requests/s: {name}, controlled / by itself"),
                 GAIN_MIN,
                 led_to_own(bursts, proxy, "requests_per_s"),
             )
             .possible(0.0..=RATIO_SLACK * most),
             Check::at_least(
-                format!("bursts of {BURST}, requests/s: {name}, led / Sidelong's edge"),
+                format!("bursts of {BURST}, requests/s: {name}, controlled / Sidelong's edge"),
                 SHARE_MIN,
                 to_edge("requests_per_s"),
             ),
             Check::at_most(
-                format!("load step to first request on a moved node, p50: {name}, led / Sidelong's edge"),
+                format!(
+                    "load step to first request on a moved node, p50: {name}, controlled / Sidelong's edge"
+                ),
                 STEP_MAX,
                 to_edge("step_p50_ms"),
             ),
         ]);
     }
     for (proxy, most) in OTHERS {
-        let what = format!("CPU time of a request: {}, led / by itself", named(proxy));
+        let what = format!("CPU time of a request: {}, controlled / by itself", named(proxy));
         checks.push(Check::at_most(what, most, led_to_own("instant/1", proxy, "cpu_us_per_request")));
     }
     checks.push(Check::at_least(
-        "servers that take no time, requests/s: nginx, led / by itself",
+        "servers that take no time, requests/s: nginx, controlled / by itself",
         NGINX_MIN,
         led_to_own("instant/1", "nginx", "requests_per_s"),
     ));
     for (load, told, least, most) in ONE_SITE {
         for (proxy, _) in OTHERS {
-            let what = |figure| format!("{told}, {figure}: {}, led / by itself", named(proxy));
+            let what = |figure| format!("{told}, {figure}: {}, controlled / by itself", named(proxy));
             checks.extend([
                 Check::at_least(what("requests/s"), least, led_to_own(load, proxy, "requests_per_s")),
                 Check::at_most(what("p99"), most, led_to_own(load, proxy, "p99_ms")),
@@ -274,7 +278,7 @@ mod tests {
     use super::*;
     use crate::design::tests::judged;
 
-    /// The verdicts of a run on a machine where leading costs nothing, and pays, but for what `spoil` makes of the figures of a case:
+    /// The verdicts of a run on a machine where control costs nothing, and pays, but for what `spoil` makes of the figures of a case:
     /// requests/s, p99, step, CPU time, misdirected and errors.
     fn verdicts(spoil: impl Fn(&str, &mut [f64; 6])) -> Vec<&'static str> {
         judged(&F1, |samples| {

@@ -314,7 +314,7 @@ mod tests {
             Completion { is_against_rules: true, ..done(2.0, Interaction::StoreBid, None) },
             done(3.0, Interaction::StoreBuyNow, Some(End::Marred)),
             failed(ErrorKind::Unavailable, 4.0),
-            failed(ErrorKind::Refused, 4.0),
+            failed(ErrorKind::Rejected, 4.0),
             failed(ErrorKind::Timeout, 4.0),
             done(9.6, Interaction::StoreBid, Some(End::Whole)),
         ];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Uri};
 use serde::Serialize;
-use sidelong_workload::client::{ClientConfig, Generator, Load, Secure, Shot, WhenRefused};
+use sidelong_workload::client::{ClientConfig, Generator, Load, Secure, Shot, WhenRejected};
 
 use crate::cpus::Pinned;
 use crate::error::Result;
@@ -93,7 +93,7 @@ pub(crate) fn turn(
         threads: cpus.len(),
         keep_alive: asked.keep_alive,
         secure: asked.secure.clone(),
-        when_refused: if asked.is_rejected { WhenRefused::Repeat } else { WhenRefused::Pause },
+        when_rejected: if asked.is_rejected { WhenRejected::Repeat } else { WhenRejected::Pause },
         ..ClientConfig::new(vec![server.address], vec!["a".into()], asked.load.clone())
     };
     let generator = Generator::new(config, move |_| Shot::get(0, host.clone(), uri.clone()))?;
@@ -106,8 +106,8 @@ pub(crate) fn turn(
     let elapsed = begun.elapsed();
     let cpu = server.process.cpu_used()?.since(&cpu_before).as_secs_f64();
     let summary = load.wait()?;
-    let served = summary.requests - summary.errors - summary.turned_away;
-    let ended_well = if asked.is_rejected { summary.turned_away } else { served };
+    let served = summary.requests - summary.errors - summary.rejected;
+    let ended_well = if asked.is_rejected { summary.rejected } else { served };
     if ended_well == 0 {
         let (all, wanted) = (summary.requests, if asked.is_rejected { "rejected" } else { "served" });
         return Err(server.failed(format!("none of {all} requests was {wanted}")));

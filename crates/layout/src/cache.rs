@@ -1,4 +1,4 @@
-//! What a cache offers to the others of its cluster: its items, where they lie, and which of the others' items it has read.
+//! What a cache exposes to the others of its cluster: its items, where they lie, and which of the others' items it has read.
 //!
 //! Its own CPU changes all of it, and the others only read. An item begins with a [`CacheItem`], whose stamp is changed before
 //! and after all else. So who reads the item, and then its stamp again, knows whether the bytes are of one value. A place may

@@ -1,4 +1,4 @@
-//! What a front tells the workers of the proxy that it leads: whom each site may be served by, how loaded they are, and
+//! What a front tells the workers of the proxy that it controls: whom each site may be served by, how loaded they are, and
 //! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`, which repeats these definitions.
 
 use crate::hash::fnv1a;

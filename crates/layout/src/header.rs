@@ -61,7 +61,7 @@ pub enum RegionKind {
     Share = 7,
     /// What a front states about each node: the ownership that it has seen, and its requests there.
     Front = 8,
-    /// What a front tells the workers of the proxy that it leads.
+    /// What a front tells the workers of the proxy that it controls.
     Choice = 9,
     /// What these workers tell it.
     Workers = 10,
@@ -71,7 +71,7 @@ pub enum RegionKind {
     Claims = 12,
 }
 
-/// One life of a process that offers regions.
+/// One life of a process that exposes regions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instance {
     /// Hash of what all parts of the process's cluster must have alike; 0 for a process of no cluster.
@@ -99,7 +99,7 @@ pub struct RegionHeader {
     pub kind: u32,
     /// [`LAYOUT_HASH`] of the writer.
     pub layout_hash: u64,
-    /// [`Instance::incarnation`] of the process that offers the region.
+    /// [`Instance::incarnation`] of the process that exposes the region.
     pub incarnation: u64,
     /// The region's length in bytes, this header included.
     pub len: u64,
@@ -139,7 +139,7 @@ pub enum HeaderError {
         /// The writer's.
         found: u64,
     },
-    /// The part that offers it has another cluster file.
+    /// The part that exposes it has another cluster file.
     #[error(
         "region of a part with another cluster file (hash {found:016x}, here {expected:016x}): give all parts the same \
          sites, nodes and edges in the same order"
@@ -169,7 +169,7 @@ pub enum HeaderError {
 }
 
 impl RegionHeader {
-    /// The header of a region that a process of this build offers.
+    /// The header of a region that a process of this build exposes.
     pub const fn new(kind: RegionKind, instance: Instance, len: usize) -> Self {
         RegionHeader {
             magic: MAGIC,

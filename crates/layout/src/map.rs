@@ -1,6 +1,6 @@
 //! Offsets in the nodes' regions and on the board, in bytes from the region's start.
 //!
-//! A node offers two regions because their rights differ. What its own CPU stores (record, acknowledgement) is
+//! A node exposes two regions because their rights differ. What its own CPU stores (record, acknowledgement) is
 //! read-only to others. What others change by atomics (ownership) is never stored by its CPU. The sites' words are on
 //! one board for the cluster.
 

@@ -74,7 +74,7 @@ pub struct Hot {
     pub served: u64,
     /// Workers that are serving a request.
     pub busy: u32,
-    /// One figure, whose meaning depends on the server: see [`Hot::service_us`] and [`Hot::strangers`].
+    /// One figure, whose meaning depends on the server: see [`Hot::service_us`] and [`Hot::bypassing`].
     pub by_server: ByServer,
 }
 
@@ -90,7 +90,7 @@ impl ByServer {
     }
 
     /// Of a foreign server: connections of others than the edges, of late.
-    pub const fn strangers(connections: u32) -> Self {
+    pub const fn bypassing(connections: u32) -> Self {
         ByServer(connections)
     }
 }
@@ -102,7 +102,7 @@ impl Hot {
     }
 
     /// Connections of others than the edges to a foreign server, of late. `None` if the server keeps its own figures.
-    pub fn strangers(&self) -> Option<u32> {
+    pub fn bypassing(&self) -> Option<u32> {
         (self.valid & valid::ORIGIN == 0).then_some(self.by_server.0)
     }
 }

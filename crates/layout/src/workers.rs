@@ -1,4 +1,4 @@
-//! What the workers of a proxy tell the front that leads them: their requests at each node. Workers write it at each
+//! What the workers of a proxy tell the front that controls them: their requests at each node. Workers write it at each
 //! request through `fronts/lib/sidelong.h`, which repeats these definitions.
 //!
 //! Each worker process has a slot of its own, which it takes by compare-and-swap. The front frees the slots of processes

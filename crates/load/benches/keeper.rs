@@ -81,7 +81,7 @@ fn keeper(directory: &std::path::Path, node: usize, recorder: Recorder, spec: Ke
         access: Access::ReadOnly,
         instance: Instance::alone(1),
     };
-    let region = Host::Shm(ShmHost::new(directory)).offer(&region, |_| {}).expect("a region");
+    let region = Host::Shm(ShmHost::new(directory)).expose(&region, |_| {}).expect("a region");
     Keeper::start(region, Some(recorder), || Some(1), spec).expect("a thread")
 }
 

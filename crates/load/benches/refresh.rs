@@ -28,7 +28,7 @@ fn region(directory: &Path, name: &str) -> Region {
         access: Access::ReadOnly,
         instance: Instance::alone(1),
     };
-    Host::Shm(ShmHost::new(directory)).offer(&spec, |_| {}).expect("a region")
+    Host::Shm(ShmHost::new(directory)).expose(&spec, |_| {}).expect("a region")
 }
 
 fn recorder() -> Recorder {

@@ -9,7 +9,7 @@ use sidelong_layout::HeaderError;
 
 use crate::Scope;
 
-/// Why load cannot be recorded, offered or read.
+/// Why load cannot be recorded, exposed or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// None of the files with the load of `scope` could be opened.

@@ -6,7 +6,7 @@ use sidelong_layout::{
 };
 use sidelong_os::ServerAddress;
 
-use crate::kept::{Kept, Look};
+use crate::kept::{Look, NodeState};
 use crate::listener::Foreign;
 use crate::reading::{Limits, Reading, Track};
 use crate::snapshot::{OFFSET, Snapshot};
@@ -62,7 +62,7 @@ pub fn record(scans: &[Written]) -> Vec<Reading> {
 /// A record that the kernel keeps, and what a reader makes of it. It may claim more CPUs than it has places.
 pub fn kept(scans: &[Written]) -> Vec<Reading> {
     let servers = vec![ServerAddress::Tcp(([127, 0, 0, 1], 80).into())];
-    let mut kept = Kept::of(Some(Foreign { servers, workers: Some(2) }));
+    let mut kept = NodeState::of(Some(Foreign { servers, workers: Some(2) }));
     let mut memory = Memory(vec![0; (KERNEL_PLACES + PLACES_MAX * PLACE_BYTES) / 8]);
     let mut track = Track::default();
     let read = |(number, (sealed, words)): (usize, &Written)| {

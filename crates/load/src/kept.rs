@@ -51,7 +51,7 @@ pub(crate) enum Look {
 
 /// What is known of one node between scans.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct NodeState {
     generation: u32,
     /// The places that are read.
     places: Vec<Place>,
@@ -77,10 +77,10 @@ struct Place {
     busy: Window<u64>,
 }
 
-impl Kept {
+impl NodeState {
     /// Of a node whose server may be foreign.
     pub(crate) fn of(foreign: Option<Foreign>) -> Self {
-        Kept { foreign, ..Kept::default() }
+        NodeState { foreign, ..NodeState::default() }
     }
 
     /// Length of the read of everything that is used, from [`OFFSET`] on, in bytes.
@@ -93,11 +93,11 @@ impl Kept {
         &self.cpus
     }
 
-    /// Takes a copy of [`Kept::bytes`] bytes. Returns the result, and whether further places must be read from now on.
+    /// Takes a copy of [`NodeState::bytes`] bytes. Returns the result, and whether further places must be read from now on.
     pub(crate) fn look(&mut self, words: &[u64]) -> (Look, bool) {
         let incarnation = words[0] as u32;
         if incarnation != self.generation {
-            *self = Kept { generation: incarnation, ..Kept::of(self.foreign.take()) };
+            *self = NodeState { generation: incarnation, ..NodeState::of(self.foreign.take()) };
         }
         let look = self.judge(words);
         if look == Look::Again {

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sidelong_fabric::{
-    Access, Directory, Initiator, LinkRef, OpError, Pace, Problem, Reader, ScanCounts, Scanner, Target, Took,
+    Access, Directory, Initiator, LinkRef, OpError, Pace, Problem, ReadOutcome, Reader, ScanCounts, Scanner,
+    Target,
 };
 use sidelong_layout::{Detail, Hot, KERNEL_MACHINE, KERNEL_PORTS, LOAD_DETAIL, LOAD_SHAPES, Machine, Ports};
 use sidelong_layout::{RegionKind, Time};
 use sidelong_state::{Newest, Record, Verdict};
 
-use crate::kept::{self, CpuLoad, Kept};
+use crate::kept::{self, CpuLoad, NodeState};
 use crate::listener::Foreign;
 use crate::reading::{Limits, Reading, Source, Status, Track};
 use crate::snapshot::{self, Snapshot};
@@ -39,7 +40,7 @@ struct Node {
     /// Its server, if that is foreign.
     foreign: Option<Foreign>,
     /// `Some` if the kernel keeps its record.
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<NodeState>>,
     track: Track,
     /// The status as of the last scan.
     status: Status,
@@ -114,17 +115,17 @@ impl Reader for Records {
         let node = &mut self.nodes[item];
         let is_kept = LOAD_SHAPES[shape].0 == RegionKind::Kernel;
         if is_kept != node.kept.is_some() {
-            node.kept = is_kept.then(|| Box::new(Kept::of(node.foreign.clone())));
+            node.kept = is_kept.then(|| Box::new(NodeState::of(node.foreign.clone())));
             node.track.lost();
         }
         (snapshot::OFFSET, node.kept.as_ref().map_or(snapshot::BYTES, |kept| kept.bytes()))
     }
 
-    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
         let node = &mut self.nodes[item];
         let Ok(words) = words else {
             node.track.missed();
-            return Took::Busy;
+            return ReadOutcome::Busy;
         };
         let (torn, has_grown) = match &mut node.kept {
             None => (node.track.see(&Snapshot::of_words(words), now.as_ns()), false),
@@ -135,10 +136,10 @@ impl Reader for Records {
         };
         let is_idle = || node.status == Status::Fresh && !node.track.hot().is_some_and(has_work);
         match (torn, has_grown) {
-            (true, _) => Took::Torn,
-            (_, true) => Took::Moved,
-            _ if is_idle() => Took::Idle,
-            _ => Took::Busy,
+            (true, _) => ReadOutcome::Torn,
+            (_, true) => ReadOutcome::Moved,
+            _ if is_idle() => ReadOutcome::Idle,
+            _ => ReadOutcome::Busy,
         }
     }
 }

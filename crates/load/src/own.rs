@@ -5,7 +5,7 @@ use std::hint;
 use sidelong_fabric::Region;
 use sidelong_layout::{Detail, Hot, KERNEL_MACHINE, LOAD_DETAIL, LOAD_HOT, Machine, RegionKind, Rejected};
 
-use crate::kept::{self, Kept, Look};
+use crate::kept::{self, Look, NodeState};
 use crate::listener::Foreign;
 use crate::snapshot::OFFSET;
 
@@ -26,13 +26,13 @@ pub struct OwnRecord {
 pub struct OwnReader {
     region: Region,
     /// `Some` if the kernel keeps it.
-    kept: Option<Kept>,
+    kept: Option<NodeState>,
 }
 
 impl OwnReader {
-    /// A reader of a load region that this process offers, of a node whose server may be foreign.
+    /// A reader of a load region that this process exposes, of a node whose server may be foreign.
     pub fn new(region: Region, foreign: Option<Foreign>) -> Self {
-        let kept = (region.key().kind == RegionKind::Kernel).then(|| Kept::of(foreign));
+        let kept = (region.key().kind == RegionKind::Kernel).then(|| NodeState::of(foreign));
         OwnReader { region, kept }
     }
 
@@ -49,7 +49,7 @@ impl OwnReader {
 }
 
 /// The hot line composed of the kernel's records. The first copy only tells how many there are.
-fn composed(region: &Region, kept: &mut Kept) -> Option<Hot> {
+fn composed(region: &Region, kept: &mut NodeState) -> Option<Hot> {
     for _ in 0..=COPIES_MAX {
         let words: Vec<u64> = (0..kept.bytes() / 8).map(|word| region.load(OFFSET + word * 8)).collect();
         match kept.look(&words) {

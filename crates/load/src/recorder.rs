@@ -29,7 +29,7 @@ struct Watched {
     listener: Listener,
     last: Option<Listening>,
     /// The most connections of others than the edges, and when they were seen.
-    strangers: Option<(u32, u64)>,
+    bypassing: Option<(u32, u64)>,
     /// Whether they may be there.
     is_exclusive: bool,
 }
@@ -41,11 +41,11 @@ impl Watched {
     fn look(&mut self, now_ns: u64) {
         // Nothing is claimed of a server that does not listen.
         self.last = self.listener.follow(now_ns).ok().filter(|found| found.sockets > 0);
-        let now = self.last.map_or(0, |found| found.strangers);
-        self.strangers
+        let now = self.last.map_or(0, |found| found.bypassing);
+        self.bypassing
             .take_if(|(count, at_ns)| *count <= now || now_ns.saturating_sub(*at_ns) > STRANGERS_NS);
-        if now > 0 && self.strangers.is_none() {
-            self.strangers = Some((now, now_ns));
+        if now > 0 && self.bypassing.is_none() {
+            self.bypassing = Some((now, now_ns));
         }
     }
 
@@ -53,8 +53,8 @@ impl Watched {
         if let Some(found) = &self.last {
             self.foreign.fill(found.established, found.queued, hot);
         }
-        if let Some((count, _)) = self.strangers {
-            hot.by_server = ByServer::strangers(count);
+        if let Some((count, _)) = self.bypassing {
+            hot.by_server = ByServer::bypassing(count);
             hot.valid |= if self.is_exclusive { 0 } else { valid::SHARED };
         }
     }
@@ -83,7 +83,7 @@ impl Recorder {
     /// If the kernel tells nothing of sockets.
     pub fn of_foreign(self, foreign: Foreign, edges: Vec<IpAddr>, is_exclusive: bool) -> Result<Self, Error> {
         let listener = Listener::new(foreign.servers.clone()).map_err(Error::Listener)?.knowing(edges);
-        let watched = Watched { foreign, listener, last: None, strangers: None, is_exclusive };
+        let watched = Watched { foreign, listener, last: None, bypassing: None, is_exclusive };
         Ok(Recorder { foreign: Some(watched), ..self })
     }
 
@@ -155,14 +155,14 @@ mod tests {
             let mut recorder = recorder.of_foreign(foreign, edges, is_exclusive).unwrap();
             let mut seen = |now_ns| {
                 let hot = recorder.hot(now_ns);
-                (hot.strangers().unwrap(), hot.valid & valid::SHARED)
+                (hot.bypassing().unwrap(), hot.valid & valid::SHARED)
             };
             // As long after the first count as none is put off.
             let came_ns = PAUSE_NS_MAX;
             assert_eq!(seen(0), (0, 0));
-            let strangers = [0; 2].map(|_| TcpStream::connect(server).unwrap());
+            let bypassing = [0; 2].map(|_| TcpStream::connect(server).unwrap());
             assert_eq!(seen(came_ns), (2, shared));
-            drop((strangers, listening.accept(), listening.accept()));
+            drop((bypassing, listening.accept(), listening.accept()));
             assert_eq!(seen(came_ns + STRANGERS_NS), (2, shared));
             assert_eq!(seen(came_ns + STRANGERS_NS + PAUSE_NS_MAX), (0, 0));
         }
@@ -189,7 +189,7 @@ mod tests {
         let first = recorder.hot(0);
         assert_eq!(first.valid & (valid::ORIGIN | valid::NETWORK), valid::ORIGIN);
         assert_eq!((first.connections, first.queued, first.busy), (5, 4, 3));
-        assert_eq!((first.workers, first.service_us(), first.strangers()), (2, Some(900), None));
+        assert_eq!((first.workers, first.service_us(), first.bypassing()), (2, Some(900), None));
         assert_eq!(first.served, 10);
 
         sent_bytes.store(7000, Ordering::Relaxed);

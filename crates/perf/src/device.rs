@@ -8,7 +8,7 @@ use sidelong_fabric::{Host, Initiator};
 use crate::args::DeviceArgs;
 use sidelong_app::Failure;
 
-/// A host that offers regions through a device and `endpoint`.
+/// A host that exposes regions through a device and `endpoint`.
 pub(super) fn host(args: &DeviceArgs, endpoint: &Endpoint) -> Result<Host, Failure> {
     let device = open(args, Completion::Polling)?;
     Ok(Host::Verbs(VerbsHost::new(&device, endpoint)?))

@@ -15,7 +15,7 @@ use crate::args::{DeviceArgs, MeasureArgs, address};
 use crate::device;
 use crate::ping_pong::Pong;
 use crate::session::{SECRET, run_dir, secret};
-use crate::talk::{Answer, Ask, KIND, Measurement, Offered, Used, VERSION};
+use crate::talk::{Answer, Ask, Exposed, KIND, Measurement, Used, VERSION};
 use sidelong_app::Failure;
 
 /// Time limit of an answer: the target's CPU may be busy with many threads.
@@ -29,13 +29,13 @@ pub(super) struct Far {
     session: Session,
     secret: Secret,
     measurement: Measurement,
-    pub(super) offered: Offered,
+    pub(super) exposed: Exposed,
     /// Dropped last, after the session.
     _child: Option<Target>,
 }
 
 impl Far {
-    /// Starts the target or connects to it, and lets it offer what is measured. A target that is started is pinned to
+    /// Starts the target or connects to it, and lets it expose what is measured. A target that is started is pinned to
     /// `cpu`.
     pub(super) fn new(args: &MeasureArgs, cpu: Option<usize>) -> Result<Self, Failure> {
         let (address, secret, child) = match &args.to {
@@ -61,7 +61,7 @@ impl Far {
             completion: args.completion(),
         };
         match ask(&mut session, &Ask::Measure(measurement.clone()))? {
-            Answer::Offered(offered) => Ok(Far { session, secret, measurement, offered, _child: child }),
+            Answer::Exposed(exposed) => Ok(Far { session, secret, measurement, exposed, _child: child }),
             other => Err(unexpected(&other)),
         }
     }
@@ -81,12 +81,12 @@ impl Far {
 
     /// A link to each region.
     pub(super) fn links(&mut self, initiator: &mut Initiator) -> Result<Vec<LinkId>, Failure> {
-        let Far { session, measurement, offered, .. } = self;
+        let Far { session, measurement, exposed, .. } = self;
         let (kind, len, access) = (RegionKind::Raw, measurement.region_bytes(), measurement.access());
         let mut links = Vec::with_capacity(measurement.peers as usize);
-        for name in (0..measurement.peers).map(|peer| offered.region(peer)) {
+        for name in (0..measurement.peers).map(|peer| exposed.region(peer)) {
             let key = match measurement.fabric {
-                PerfFabric::Shm => RunDirectory::at(&offered.run_dir).find(&name, kind, len, access)?,
+                PerfFabric::Shm => RunDirectory::at(&exposed.run_dir).find(&name, kind, len, access)?,
                 PerfFabric::Tcp | PerfFabric::Verbs => session.find(&name, kind, len, access, ANSWER_MAX)?,
             };
             links.push(initiator.connect(&key, CONNECT_MAX)?);

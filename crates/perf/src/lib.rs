@@ -3,7 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | `args` | the command line and its checks |
-//! | `target` | the target's process: offers, receives, answers |
+//! | `target` | the target's process: exposes, receives, answers |
 //! | `far` | the measuring side's session with a target, started here or served elsewhere |
 //! | `session` | what each side of a session begins with: secret, run directory, how it is stopped |
 //! | `talk` | the messages between both, over the control endpoint |
@@ -119,7 +119,7 @@ fn measure_against(
             bytes: bytes as u64,
             bytes_moved: args.operation.bytes_moved(bytes) as u64,
             background: args.background,
-            target_cpu: far.offered.cpu,
+            target_cpu: far.exposed.cpu,
             initiator_cpu,
             speed,
             operations,

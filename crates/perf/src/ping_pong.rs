@@ -48,7 +48,7 @@ impl Pong {
         let files = RunFiles::make()?;
         let process = TargetProcess::new(ip.ip(), device.clone(), None, files.0.clone(), secret.clone());
         let host = process.host(measurement.fabric, &endpoint)?;
-        let region = host.offer(&spec(NAME, measurement), |_| ())?;
+        let region = host.expose(&spec(NAME, measurement), |_| ())?;
         process.run.publish(region.key())?;
         endpoint.publish(region.key());
         Ok(Pong { region, _host: host, endpoint, files })

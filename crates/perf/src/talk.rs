@@ -29,7 +29,7 @@ pub(super) enum Ask {
     Usage,
 }
 
-/// What is to be measured, by which the target knows what to offer.
+/// What is to be measured, by which the target knows what to expose.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Measurement {
     pub(super) version: u32,
@@ -58,7 +58,7 @@ impl Measurement {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
-    Offered(Offered),
+    Exposed(Exposed),
     Done,
     Used(Used),
 }
@@ -72,9 +72,9 @@ pub(super) struct Echo {
     pub(super) run_dir: PathBuf,
 }
 
-/// What the target has offered.
+/// What the target has exposed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Offered {
+pub(super) struct Exposed {
     /// Prefix of the regions' names, followed by a number.
     pub(super) prefix: String,
     /// Directory of the keys, on the same machine.
@@ -83,7 +83,7 @@ pub(super) struct Offered {
     pub(super) cpu: Option<usize>,
 }
 
-impl Offered {
+impl Exposed {
     pub(super) fn region(&self, peer: u32) -> String {
         region(&self.prefix, peer)
     }

@@ -1,4 +1,4 @@
-//! The target: offers the regions that a session asks for, receives messages, rewrites its records each millisecond as a node
+//! The target: exposes the regions that a session asks for, receives messages, rewrites its records each millisecond as a node
 //! does, and drops all of it when the session ends.
 
 use std::io;
@@ -20,7 +20,7 @@ use crate::args::{BYTES_MAX, DeviceArgs, ServeArgs};
 use crate::background::Background;
 use crate::ping_pong::Answerer;
 use crate::session::{run_dir, secret, stop_flag};
-use crate::talk::{Answer, Ask, Echo, KIND, Measurement, Offered, Used, VERSION, region};
+use crate::talk::{Answer, Ask, Echo, Exposed, KIND, Measurement, Used, VERSION, region};
 use crate::{cpus, device};
 use sidelong_app::Failure;
 use sidelong_os::say;
@@ -77,7 +77,7 @@ fn announce(args: &ServeArgs, address: SocketAddr, cpu: Option<usize>) -> Result
     Ok(say(format!("sidelong-lab perf serves at {address}, {placement}; press Ctrl-C to stop\n"))?)
 }
 
-/// The target's process: where it runs, and where it offers its regions.
+/// The target's process: where it runs, and where it exposes its regions.
 pub(super) struct TargetProcess {
     ip: IpAddr,
     device: DeviceArgs,
@@ -143,7 +143,7 @@ struct Session {
     background: Option<Background>,
     workers: Workers,
     host: Option<Host>,
-    offered: Option<(Measurement, Region)>,
+    exposed: Option<(Measurement, Region)>,
     turn: Option<Turn>,
     process: Arc<TargetProcess>,
     desk: Weak<Endpoint>,
@@ -174,7 +174,7 @@ impl Session {
             background: None,
             workers: Workers::default(),
             host: None,
-            offered: None,
+            exposed: None,
             turn: None,
             process,
             desk,
@@ -211,7 +211,7 @@ impl Session {
             && measurement.bytes <= BYTES_MAX
             && measurement.slots <= SLOTS_MAX;
         if !within || self.turn.is_some() {
-            return Err(Failure::new("the target cannot offer that much to one measurement"));
+            return Err(Failure::new("the target cannot expose that much to one measurement"));
         }
         self.turn = Some(Turn::take(&self.process)?);
         let desk = self.desk.upgrade().ok_or_else(|| Failure::new("the target is ending"))?;
@@ -225,30 +225,30 @@ impl Session {
                 RegionSpec { name: &name, kind: RegionKind::Raw, len, access, instance: Instance::alone(1) };
             let region = if measurement.operation.is_two_sided() {
                 let room = InboxSpec { slots: measurement.slots, message_bytes_max: measurement.bytes };
-                let (region, receiving) = host.offer_with_inbox(&spec, &room, |_| ())?;
+                let (region, receiving) = host.expose_with_inbox(&spec, &room, |_| ())?;
                 inbox = Some(receiving);
                 region
             } else {
-                host.offer(&spec, |_| ())?
+                host.expose(&spec, |_| ())?
             };
             self.process.run.publish(region.key())?;
             desk.publish(region.key());
             regions.push(region);
         }
-        self.offered = regions.first().map(|first| (measurement.clone(), first.clone()));
+        self.exposed = regions.first().map(|first| (measurement.clone(), first.clone()));
         self.workers.start(regions, inbox, measurement)?;
         self.host = Some(host);
         let TargetProcess { cpu, run, .. } = &*self.process;
-        Ok(Answer::Offered(Offered { prefix, run_dir: run.path().to_owned(), cpu: *cpu }))
+        Ok(Answer::Exposed(Exposed { prefix, run_dir: run.path().to_owned(), cpu: *cpu }))
     }
 }
 
 impl Session {
     fn echo(&mut self, echo: &Echo) -> Result<Answer, Failure> {
-        let offered =
-            self.offered.take().filter(|(measurement, _)| measurement.operation == Operation::Write);
+        let exposed =
+            self.exposed.take().filter(|(measurement, _)| measurement.operation == Operation::Write);
         let (measurement, region) =
-            offered.ok_or_else(|| Failure::new("the target has no writes to answer"))?;
+            exposed.ok_or_else(|| Failure::new("the target has no writes to answer"))?;
         let answerer = Answerer::new(echo, &measurement, &self.process.device, &self.process.secret)?;
         let stop = Arc::clone(&self.workers.stop);
         let words = measurement.bytes.div_ceil(8);

@@ -33,7 +33,7 @@ pub struct Pace {
 
 /// A node at a scan.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Seen {
+pub struct NodeAtScan {
     /// The site that it serves; `None` if it serves none.
     pub site: Option<SiteId>,
     /// Its requests, of all edges.
@@ -67,11 +67,11 @@ impl Pace {
     }
 
     /// Takes a scan of all nodes, at the given time since the previous one.
-    pub fn see(&mut self, seen: impl Iterator<Item = Seen>, passed: Duration) {
+    pub fn see(&mut self, seen: impl Iterator<Item = NodeAtScan>, passed: Duration) {
         let passed_s = passed.as_secs_f64();
         let kept = (-passed_s / MEMORY_S).exp();
         self.sites.fill(Sums::default());
-        for (at, Seen { site, traffic, workers, speed }) in self.nodes.iter_mut().zip(seen) {
+        for (at, NodeAtScan { site, traffic, workers, speed }) in self.nodes.iter_mut().zip(seen) {
             let gained = traffic.answers.saturating_sub(at.answers);
             at.answers = traffic.answers;
             if at.site != site {
@@ -133,7 +133,7 @@ mod tests {
                 }
                 let seen = self.nodes.iter().zip(&self.answers).map(|((site, in_flight, _), answers)| {
                     let traffic = Traffic { in_flight: *in_flight, answers: *answers as u64, up: true };
-                    Seen { site: *site, traffic, workers: 2, speed: 1.0 }
+                    NodeAtScan { site: *site, traffic, workers: 2, speed: 1.0 }
                 });
                 self.pace.see(seen, MS);
             }
@@ -187,7 +187,7 @@ mod tests {
         for ms in 0..3_000 {
             let at = |speed: f32, per_ms: f64| {
                 let answers = (f64::from(ms) * per_ms) as u64;
-                Seen {
+                NodeAtScan {
                     site: Some(A),
                     traffic: Traffic { in_flight: 2, answers, up: true },
                     workers: 2,

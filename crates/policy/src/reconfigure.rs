@@ -52,7 +52,7 @@ use history::History;
 use situation::Situation;
 use stages::Stage;
 
-pub use plan::{MovePlan, Need, Reason, SiteFigures, Source, Told};
+pub use plan::{MovePlan, Need, Reason, ReasonInWords, SiteFigures, Source};
 pub use settings::ReconfigureSettings;
 
 /// Decides which node changes its site. Each edge has one. It is a plain value without outside effects.

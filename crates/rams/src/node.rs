@@ -140,9 +140,9 @@ impl Node {
             access,
             instance: Instance { cluster, incarnation: 1 },
         };
-        let memory = host.offer_owned(&spec(&memory, map.len(), Access::ReadOnly))?;
+        let memory = host.expose_owned(&spec(&memory, map.len(), Access::ReadOnly))?;
         let (_inbox, inbox) =
-            host.offer_with_inbox(&spec(&inbox, HEADER_BYTES, Access::Atomic), &INBOX, |_| ())?;
+            host.expose_with_inbox(&spec(&inbox, HEADER_BYTES, Access::Atomic), &INBOX, |_| ())?;
         memory.key().into_iter().chain([_inbox.key()]).try_for_each(|key| directory.publish(key))?;
         Ok(Node {
             me,

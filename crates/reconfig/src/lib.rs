@@ -6,14 +6,14 @@
 //! that paper). The two differ only in their number as lock owners.
 #![forbid(unsafe_code)]
 
+mod expose;
 mod links;
 mod mover;
-mod offer;
 
+pub use expose::{
+    BoardInit, board_map, board_region, expose_board, expose_changing_words, expose_front, expose_words,
+    front_region, load_region, words_region,
+};
 pub use links::{Links, OPERATION_MAX, Scan, SiteWords};
 pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};
-pub use offer::{
-    BoardInit, board_map, board_region, front_region, load_region, offer_board, offer_changing_words,
-    offer_front, offer_words, words_region,
-};
 pub use sidelong_state::Protocol;

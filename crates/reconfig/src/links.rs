@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sidelong_fabric::{
-    Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, Scanner, Target, Took,
+    Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, ReadOutcome, Reader, Region, Scanner,
+    Target,
 };
 use sidelong_layout::{
     Ack, BoardMap, Budget, EdgeId, FrontMap, FrontWord, HOT_BYTES, Hot, LOAD_ACK, LOAD_HOT, LOAD_SHAPES,
@@ -13,7 +14,7 @@ use sidelong_layout::{
 };
 use sidelong_state::{NodeAgent, Op, Reply, Time, Word};
 
-use crate::offer::{board_region, front_region, load_region, words_region};
+use crate::expose::{board_region, front_region, load_region, words_region};
 
 /// Longest time of one operation, or of one scan of all words. On one machine all take less than a thousandth of it.
 pub const OPERATION_MAX: Duration = Duration::from_millis(20);
@@ -114,7 +115,7 @@ impl Links {
     }
 
     /// Links to what the fronts of those names state, in the order of their numbers, too. `own` is the one that this process
-    /// is, if any, and the region that it offers.
+    /// is, if any, and the region that it exposes.
     pub fn with_fronts(mut self, names: &[String], own: Option<(EdgeId, Option<Region>)>) -> Self {
         let nodes = self.node_count();
         let (kind, len) = (RegionKind::Front, FrontMap { nodes }.len());
@@ -129,7 +130,7 @@ impl Links {
         self
     }
 
-    /// The fronts from number `first` on lead a proxy of another make: its requests go on when the front's process ends. What such
+    /// The fronts from number `first` on control a proxy of another make: its requests go on when the front's process ends. What such
     /// a front has stated last holds until it states something else.
     pub fn led_from(mut self, first: usize) -> Self {
         self.words.led_from = first;
@@ -398,7 +399,7 @@ impl Reader for Words {
         (map.lock(site), map.budget(site) - map.lock(site) + 8)
     }
 
-    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
         let Some(site) = item.checked_sub(self.nodes.len()) else {
             let read = words.ok().and_then(|words| self.judge(words[0]));
             let before = std::mem::replace(&mut self.ownerships[item], read);
@@ -407,14 +408,14 @@ impl Reader for Words {
                 self.note_validity(NodeId::new(item), words.ok().filter(|_| read.is_none()));
             }
             let is_settled = read == before && read.is_some_and(|own| own.on_its_way().is_none());
-            return if is_settled { Took::Idle } else { Took::Busy };
+            return if is_settled { ReadOutcome::Idle } else { ReadOutcome::Busy };
         };
         let read =
             |words: &[u64]| SiteWords { lock: words[0], budget: Budget::decode(words[words.len() - 1]) };
         let read = words.ok().map(read);
         let before = std::mem::replace(&mut self.sites[site], read);
         self.is_restless |= read != before || read.is_some_and(|site| !site.is_free());
-        Took::Busy
+        ReadOutcome::Busy
     }
 
     fn wants_all(&mut self) -> bool {

@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Node(PartArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
     Edge(PartArgs),
-    /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
+    /// Run one front of a cluster file: it controls a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
     Front(FrontArgs),
     /// Run a cache that memcached's clients use.
     Cache(CacheArgs),

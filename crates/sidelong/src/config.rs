@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
                     "  site {name}: {count} (floor {floor}{ceiling}{priority}{share}{promise}): {nodes}\n"
                 );
             }
-            for front in cluster.fronts.iter().filter_map(|front| front.leads.as_ref()) {
+            for front in cluster.fronts.iter().filter_map(|front| front.controls.as_ref()) {
                 let cuts = front.proxy == Proxy::Haproxy
                     || cluster.sites.iter().all(|site| site.drain == Drain::Wait);
                 let note =
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
                     "  front {}: {}, by {:?}{note}\n",
                     front.name,
                     front.proxy,
-                    front.led_by().as_str()
+                    front.controlled_by().as_str()
                 );
             }
             say(&text)?;

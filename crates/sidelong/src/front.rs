@@ -1,4 +1,4 @@
-//! `sidelong front config` and `check`: what a proxy needs to be led by a front, and whether it is.
+//! `sidelong front config` and `check`: what a proxy needs to be controlled by a front, and whether it is.
 
 mod connect;
 mod haproxy;

@@ -29,7 +29,7 @@ pub(crate) struct InitArgs {
     /// Where clients will connect.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub(crate) listen: SocketAddr,
-    /// The proxy of yours that clients connect to: a front leads it, in place of an edge.
+    /// The proxy of yours that clients connect to: a front controls it, in place of an edge.
     #[arg(long, value_name = "MAKE", conflicts_with = "listen")]
     pub(crate) front: Option<FrontMake>,
     /// The file to write, which must not exist.
@@ -204,7 +204,7 @@ fn front(make: FrontMake, listen: SocketAddr) -> String {
     };
     let admin = SocketAddr::new(listen.ip(), listen.port().saturating_add(ADMIN_PORT_OFFSET));
     format!(
-        "# What leads the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}admin = \"{admin}\"  # /metrics, /healthz, /status.json\n",
+        "# What controls the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}admin = \"{admin}\"  # /metrics, /healthz, /status.json\n",
         make.of_file()
     )
 }

@@ -138,7 +138,7 @@ pub(crate) fn run(args: &LoadArgs, quiet: bool) -> Result<(), Failure> {
     } else {
         say(table(&summary))?;
     }
-    let failed = summary.errors + summary.turned_away;
+    let failed = summary.errors + summary.rejected;
     if failed > 0 && failed == summary.requests {
         let urls = args.urls.join(", ");
         let (count, kinds) = (some_requests(failed), kinds(&summary));
@@ -212,7 +212,7 @@ fn kinds(summary: &Summary) -> String {
         (errors.timeout, "timed out"),
         (errors.closed + errors.broken + errors.body, "lost their connection"),
         (errors.status_4xx, "got 4xx"),
-        (errors.refused, "were rejected"),
+        (errors.rejected, "were rejected"),
         (errors.unavailable, "got 503"),
         (errors.status_5xx, "got another 5xx"),
         (errors.wrong_page, "got another page"),
@@ -272,7 +272,7 @@ fn write_interactions(f: &mut String, summary: &Summary) -> std::fmt::Result {
             of.interaction,
             of.requests,
             of.errors,
-            of.turned_away,
+            of.rejected,
             of.refused_by_rules,
             of.mean_ms,
             of.p99_ms,

@@ -185,7 +185,7 @@ struct NodeReport<'a> {
     connections: Option<u32>,
     queued: Option<u32>,
     /// Connections to its foreign server of others than the edges, and whether they keep the node from moving.
-    strangers: u32,
+    bypassing: u32,
     is_shared: bool,
     /// Requests that its server handles at a time, by the file and as learned.
     workers: Option<u16>,
@@ -295,8 +295,8 @@ impl<'a> Report<'a> {
         for node in self.nodes.iter().filter(|node| node.is_failing) {
             text += &format!("{} does not answer: requests to it have failed\n", node.name);
         }
-        for node in self.nodes.iter().filter(|node| node.strangers > 0) {
-            let (name, count) = (node.name, node.strangers);
+        for node in self.nodes.iter().filter(|node| node.bypassing > 0) {
+            let (name, count) = (node.name, node.bypassing);
             let made = if count == 1 { "connection" } else { "connections" };
             let why =
                 if node.is_shared { ": it does not move, unless the file says exclusive = true" } else { "" };
@@ -365,7 +365,7 @@ impl<'a> NodeReport<'a> {
             unanswered: of().map(|node| node.unanswered).max(),
             connections: of().filter_map(|node| node.connections).max(),
             queued: of().filter_map(|node| node.queued).max(),
-            strangers: of().map(|node| node.strangers).max().unwrap_or(0),
+            bypassing: of().map(|node| node.bypassing).max().unwrap_or(0),
             is_shared: of().any(|node| node.is_shared),
             workers: node.workers,
             learned_workers: of().filter_map(|node| node.learned_workers).max(),

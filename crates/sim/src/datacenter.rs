@@ -44,7 +44,7 @@ use clients::Clients;
 use measures::Measures;
 use node::Node;
 use truth::Truth;
-use words::{Heard, Posted, Words, changed};
+use words::{Completion, Posted, Words, changed};
 
 /// A balancer that is due to die does so within this many operations of its moves. A move has about ten, and its
 /// acknowledgement is read several times.
@@ -323,7 +323,7 @@ impl<'a> DataCenter<'a> {
         };
         let Balancer { state: Some(state), life, .. } = &mut self.balancers[edge] else { return };
         if state.gate.as_mut().is_some_and(|gate| !gate.lets_in(site, client, now)) {
-            self.measures.turned_away(site, now.as_ns());
+            self.measures.rejected(site, now.as_ns());
             return;
         }
         let request = self.clients.come(client, site, edge, *life, now);
@@ -382,7 +382,7 @@ impl<'a> DataCenter<'a> {
 
     // Scans and moves.
 
-    fn hear(&mut self, now: Time, posted: Posted, heard: Heard) -> Result<()> {
+    fn hear(&mut self, now: Time, posted: Posted, heard: Completion) -> Result<()> {
         let Posted { balancer, life, op } = posted;
         if let Some(node) = op.and_then(changed) {
             self.notice(node.index(), now);
@@ -392,8 +392,8 @@ impl<'a> DataCenter<'a> {
             return Ok(());
         }
         match heard {
-            Heard::Reply(reply) => self.drive(balancer, Some(reply), now),
-            Heard::Look(words) => self.looked(balancer, words.as_deref(), now),
+            Completion::Reply(reply) => self.drive(balancer, Some(reply), now),
+            Completion::Look(words) => self.looked(balancer, words.as_deref(), now),
         }
     }
 

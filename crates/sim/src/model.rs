@@ -49,7 +49,7 @@ impl Model {
                 "requests_per_s",
                 "response_ms_p50",
                 "response_ms_p99",
-                "turned_away",
+                "rejected",
                 "goodput",
                 "moves",
                 "thrash",

@@ -17,7 +17,7 @@ pub(crate) struct Changed {
 }
 
 /// What is found at the node.
-pub(crate) enum Found {
+pub(crate) enum ChangeEnd {
     /// No end of the change yet, or it cannot be read.
     Nothing,
     /// The end.
@@ -31,18 +31,18 @@ impl Changed {
         Changed { node, word, rereads: false, load: Load::new(Word::Ack(node)) }
     }
 
-    /// What is found. After [`Found::Nothing`] call again later, without a reply.
-    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<Found> {
+    /// What is found. After [`ChangeEnd::Nothing`] call again later, without a reply.
+    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<ChangeEnd> {
         loop {
             let value = done!(self.load.step(reply.take()));
             if self.rereads {
                 (self.rereads, self.load) = (false, Load::new(Word::Ack(self.node)));
                 let other = value.filter(|value| *value != self.word.encode());
-                return Step::Done(other.map_or(Found::Nothing, Found::Other));
+                return Step::Done(other.map_or(ChangeEnd::Nothing, ChangeEnd::Other));
             }
             let change = value.and_then(Change::decode);
             if let Some(change) = change.filter(|change| change.generation == self.word.generation) {
-                return Step::Done(Found::Ended(change.result));
+                return Step::Done(ChangeEnd::Ended(change.result));
             }
             (self.rereads, self.load) = (true, Load::new(Word::Ownership(self.node)));
         }

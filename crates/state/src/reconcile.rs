@@ -28,7 +28,7 @@
 use sidelong_layout::{Budget, ChangeResult, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
-use crate::changed::{Changed, Found};
+use crate::changed::{ChangeEnd, Changed};
 use crate::drained::Drained;
 use crate::lease::{Sighting, Timing};
 use crate::op::{Reply, Step, Word, done};
@@ -182,12 +182,12 @@ impl Reconcile {
                     let found = done!(changed.step(reply.take()));
                     let (node, tries, word) = (*node, *tries, changed.word);
                     let to = match (found, word.next) {
-                        (Found::Ended(ChangeResult::Changed), Some(to)) => Ok(word.now_serving(to)),
-                        (Found::Ended(ChangeResult::Undone(_)), _) => Ok(changed.pinned()),
-                        (Found::Ended(_), _) => Ok(changed.held()),
-                        (Found::Other(value), _) => Err(value),
-                        (Found::Nothing, _) if now >= deadline => Ok(changed.held()),
-                        (Found::Nothing, _) => {
+                        (ChangeEnd::Ended(ChangeResult::Changed), Some(to)) => Ok(word.now_serving(to)),
+                        (ChangeEnd::Ended(ChangeResult::Undone(_)), _) => Ok(changed.pinned()),
+                        (ChangeEnd::Ended(_), _) => Ok(changed.held()),
+                        (ChangeEnd::Other(value), _) => Err(value),
+                        (ChangeEnd::Nothing, _) if now >= deadline => Ok(changed.held()),
+                        (ChangeEnd::Nothing, _) => {
                             return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                         }
                     };

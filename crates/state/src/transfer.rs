@@ -19,7 +19,7 @@
 use sidelong_layout::{Budget, ChangeResult, NodeState, Ownership, SiteId};
 
 use crate::Time;
-use crate::changed::{Changed, Found};
+use crate::changed::{ChangeEnd, Changed};
 use crate::drained::Drained;
 use crate::lease::Timing;
 use crate::moving::{Outcome, Plan};
@@ -206,10 +206,10 @@ impl Transfer {
                     let change_ns_max = self.pool.change_ns_max().unwrap_or_default();
                     let deadline = *deadline.get_or_insert(now.after_ns(change_ns_max));
                     let result = match done!(changed.step(reply.take())) {
-                        Found::Ended(result) => Ok(Some(result)),
-                        Found::Other(_) => Err(Transferred::As(Outcome::NodeChanged)),
-                        Found::Nothing if now >= deadline => Ok(None),
-                        Found::Nothing => {
+                        ChangeEnd::Ended(result) => Ok(Some(result)),
+                        ChangeEnd::Other(_) => Err(Transferred::As(Outcome::NodeChanged)),
+                        ChangeEnd::Nothing if now >= deadline => Ok(None),
+                        ChangeEnd::Nothing => {
                             return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                         }
                     };

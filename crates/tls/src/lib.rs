@@ -63,7 +63,7 @@ pub enum TlsError {
 
 /// A certificate that clients are shown.
 #[derive(Debug)]
-pub struct Certificate(Kept<Arc<Named>, 2>);
+pub struct Certificate(ReloadedFiles<Arc<Named>, 2>);
 
 impl Certificate {
     /// Reads a chain, leaf first, and its key, both PEM.
@@ -71,13 +71,13 @@ impl Certificate {
     /// # Errors
     /// If one of them cannot be read, or they do not belong together.
     pub fn read(chain: &Path, key: &Path) -> Result<Self, TlsError> {
-        Kept::new([chain.to_owned(), key.to_owned()], named).map(Certificate)
+        ReloadedFiles::new([chain.to_owned(), key.to_owned()], named).map(Certificate)
     }
 }
 
 /// The authorities whose certificates clients must show, and what they have revoked.
 #[derive(Debug)]
-pub struct ClientCa(Kept<Arc<dyn ClientCertVerifier>, 1>);
+pub struct ClientCa(ReloadedFiles<Arc<dyn ClientCertVerifier>, 1>);
 
 impl ClientCa {
     /// Reads their certificates and revocation lists, PEM.
@@ -85,7 +85,7 @@ impl ClientCa {
     /// # Errors
     /// If the file cannot be read, or holds a certificate or list that cannot be used.
     pub fn read(file: &Path) -> Result<Self, TlsError> {
-        Kept::new([file.to_owned()], verifier).map(ClientCa)
+        ReloadedFiles::new([file.to_owned()], verifier).map(ClientCa)
     }
 }
 
@@ -227,7 +227,7 @@ impl ResolvesServerCert for Shown {
 
 /// What was read from files, and is read again when they are replaced.
 #[derive(Debug)]
-struct Kept<T, const N: usize> {
+struct ReloadedFiles<T, const N: usize> {
     files: [PathBuf; N],
     /// The files as they were last read.
     version: [Version; N],
@@ -238,11 +238,11 @@ struct Kept<T, const N: usize> {
 /// What tells two versions of a file apart: device, inode, length and time of change. `None`: it cannot be read.
 type Version = Option<[i64; 5]>;
 
-impl<T, const N: usize> Kept<T, N> {
+impl<T, const N: usize> ReloadedFiles<T, N> {
     fn new(files: [PathBuf; N], read: fn(&[PathBuf; N]) -> Result<T, TlsError>) -> Result<Self, TlsError> {
         let version = files.each_ref().map(|file| version(file));
         let value = read(&files)?;
-        Ok(Kept { files, version, value, read })
+        Ok(ReloadedFiles { files, version, value, read })
     }
 
     /// Reads the files again if one has changed; returns whether the value is a new one.

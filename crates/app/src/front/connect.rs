@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use sidelong_config::{Cluster, FrontEntry};
-use sidelong_edge::{Led, LedByConnect};
+use sidelong_edge::{Adapter, ConnectAdapter};
 use sidelong_fabric::Host;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_layout::{ChoiceMap, Time, WorkersMap};
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::parts::Parts;
 
 /// Begins to direct connections.
-pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Failure> {
+pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Adapter>, Failure> {
     let place = Attached::of(&parts.cluster, entry)?;
     let instance = parts.instance();
     let directed = Directed::start(&place.spec(&parts.cluster, instance.cluster))
@@ -25,7 +25,7 @@ pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Fai
     let host = Host::Shm(ShmHost::new(parts.run.path()));
     let now = Time::from_ns(monotonic_ns());
     let cluster = described(&parts.cluster);
-    Ok(Box::new(LedByConnect::start(&host, &entry.name, &cluster, instance, directed, now)?))
+    Ok(Box::new(ConnectAdapter::start(&host, &entry.name, &cluster, instance, directed, now)?))
 }
 
 /// Where programs are attached and pinned.

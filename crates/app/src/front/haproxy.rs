@@ -1,27 +1,27 @@
-//! A front that leads HAProxy by its Runtime API.
+//! A front that controls HAProxy by its Runtime API.
 
 use std::path::Path;
 
 use sidelong_config::{Cluster, Drain, FrontEntry};
-use sidelong_edge::{HaproxyCluster, HaproxyNode, Led, LedByHaproxy, LedByMemory};
+use sidelong_edge::{Adapter, HaproxyAdapter, HaproxyCluster, HaproxyNode, MemoryAdapter};
 use sidelong_policy::index::Capacity;
 
 use crate::failure::Failure;
 use crate::parts::Parts;
 
-/// Begins to lead HAProxy; by `choice`, if its Lua chooses.
-pub(super) fn led(
+/// Begins to control HAProxy; by `choice`, if its Lua chooses.
+pub(super) fn adapter(
     parts: &Parts,
     entry: &FrontEntry,
-    choice: Option<LedByMemory>,
-) -> Result<Box<dyn Led>, Failure> {
+    choice: Option<MemoryAdapter>,
+) -> Result<Box<dyn Adapter>, Failure> {
     let cluster = haproxy_cluster(&parts.cluster, entry, &parts.capacities());
-    let led = LedByHaproxy::start(&entry.name, haproxy_socket(entry).to_owned(), cluster, choice)
+    let adapter = HaproxyAdapter::start(&entry.name, haproxy_socket(entry).to_owned(), cluster, choice)
         .map_err(|error| Failure::new(format!("front {}: cannot start a thread: {error}", entry.name)))?;
-    Ok(Box::new(led))
+    Ok(Box::new(adapter))
 }
 
-/// What is to be known of the cluster to lead HAProxy.
+/// What is to be known of the cluster to control HAProxy.
 pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capacity]) -> HaproxyCluster {
     let node = |(node, capacity): (&sidelong_config::Node, &Capacity)| HaproxyNode {
         name: node.name.clone(),
@@ -45,8 +45,8 @@ pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capa
 }
 
 /// HAProxy's backend of a site.
-pub fn haproxy_backend<'a>(led: Option<&'a FrontEntry>, site: &'a str) -> &'a str {
-    led.and_then(|entry| entry.backends.get(site)).map_or(site, String::as_str)
+pub fn haproxy_backend<'a>(adapter: Option<&'a FrontEntry>, site: &'a str) -> &'a str {
+    adapter.and_then(|entry| entry.backends.get(site)).map_or(site, String::as_str)
 }
 
 /// The socket, which a checked file has.

@@ -1,11 +1,11 @@
-//! Offers the memory by which a proxy is led.
+//! Exposes the memory by which a proxy is controlled.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use nix::unistd::Group;
 use sidelong_config::{Cluster, FrontEntry, Node, ServerAddress};
-use sidelong_edge::{LedByMemory, LedCluster, led_regions};
+use sidelong_edge::{AdapterCluster, MemoryAdapter, adapter_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_layout::{EncodedAddress, NodeId, Time};
@@ -31,9 +31,9 @@ pub fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
     cluster.nodes.iter().enumerate().flat_map(of).collect()
 }
 
-/// What workers must know of the cluster, if no front has led them yet.
-pub(super) fn described(cluster: &Cluster) -> LedCluster {
-    LedCluster {
+/// What workers must know of the cluster, if no front has controlled them yet.
+pub(super) fn described(cluster: &Cluster) -> AdapterCluster {
+    AdapterCluster {
         sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
         nodes: cluster.nodes.len(),
         servers: servers(cluster),
@@ -41,22 +41,22 @@ pub(super) fn described(cluster: &Cluster) -> LedCluster {
         rotation: cluster.admission.rotation,
         balance: cluster.balance.policy,
         drain_max: cluster.reconfig.drain_max,
-        has_led: false,
+        has_controlled: false,
     }
 }
 
-/// Offers the memory by which the proxy is led.
-pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
+/// Exposes the memory by which the proxy is controlled.
+pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<MemoryAdapter, Failure> {
     let run = match &entry.dir {
         Some(dir) => RunDirectory::open_public(dir)?,
         None => parts.run.clone(),
     };
-    let files = led_regions(&entry.name).map(|region| format!("{region}.region"));
-    let has_led = files.iter().any(|file| run.path().join(file).exists());
-    let cluster = LedCluster { has_led, ..described(&parts.cluster) };
+    let files = adapter_regions(&entry.name).map(|region| format!("{region}.region"));
+    let has_controlled = files.iter().any(|file| run.path().join(file).exists());
+    let cluster = AdapterCluster { has_controlled, ..described(&parts.cluster) };
     let host = Host::Shm(ShmHost::new(run.path()));
     let now = Time::from_ns(monotonic_ns());
-    let led = LedByMemory::offer(&host, &entry.name, &cluster, parts.instance(), now)?;
+    let adapter = MemoryAdapter::expose(&host, &entry.name, &cluster, parts.instance(), now)?;
     let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
     let [choice, workers] = files;
     if entry.dir.is_some() {
@@ -77,5 +77,5 @@ pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Fail
             ))
         })?;
     }
-    Ok(led)
+    Ok(adapter)
 }

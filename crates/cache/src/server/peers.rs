@@ -12,14 +12,14 @@ use crate::outgoing::Waiting;
 use crate::protocol::{binary, text};
 
 /// The longest wait for a connection from another machine to show that it is of the cluster.
-const STRANGER_WAIT: Duration = Duration::from_secs(5);
+const UNAUTHENTICATED_WAIT: Duration = Duration::from_secs(5);
 /// The most of them. Beyond, the oldest has to go.
-const STRANGERS_MAX: usize = 64;
-/// Between two complaints about strangers.
+const UNAUTHENTICATED_MAX: usize = 64;
+/// Between two complaints about unauthenticated connections.
 const COMPLAINTS: Duration = Duration::from_secs(10);
 
 /// A connection from another machine that is not known yet to be of the cluster, or was not when it came.
-pub(super) struct Stranger {
+pub(super) struct Unauthenticated {
     number: usize,
     life: u64,
     since: Instant,
@@ -38,22 +38,22 @@ impl Server<'_> {
                 self.fail(peer, &error);
             }
         }
-        while self.strangers.front().is_some_and(|first| first.since + STRANGER_WAIT <= now) {
+        while self.unauthenticated.front().is_some_and(|first| first.since + UNAUTHENTICATED_WAIT <= now) {
             self.dismiss_stranger();
         }
     }
 
     /// Takes a client that came from another machine.
     pub(super) fn admit_stranger(&mut self, number: usize, life: u64) {
-        if self.strangers.len() == STRANGERS_MAX {
+        if self.unauthenticated.len() == UNAUTHENTICATED_MAX {
             self.dismiss_stranger();
         }
-        self.strangers.push_back(Stranger { number, life, since: Instant::now() });
+        self.unauthenticated.push_back(Unauthenticated { number, life, since: Instant::now() });
     }
 
     /// Closes the oldest stranger, if it still is one.
     fn dismiss_stranger(&mut self) {
-        let Some(Stranger { number, life, .. }) = self.strangers.pop_front() else { return };
+        let Some(Unauthenticated { number, life, .. }) = self.unauthenticated.pop_front() else { return };
         let is_it = |client: &mut Client| client.life == life && !client.stream.is_open();
         if let Some(client) = self.clients.get_mut(number).and_then(|place| place.take_if(is_it)) {
             let awaited = client.awaited();

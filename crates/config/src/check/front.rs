@@ -8,7 +8,7 @@ use sidelong_policy::balance::Balance;
 use super::expect::{Addresses, Check, excerpt, expect, name, port};
 use crate::file::{ClusterFile, FrontEntry};
 use crate::lines::At;
-use crate::words::{LedBy, Proxy};
+use crate::words::{ControlledBy, Proxy};
 
 pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
     name(at.key("name"), "front", &entry.name)?;
@@ -46,7 +46,7 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
             "none: no process writes its files".into(),
         )
     })?;
-    let chooses = entry.led_by() == LedBy::Choose;
+    let chooses = entry.controlled_by() == ControlledBy::Choose;
     expect(is_haproxy || chooses, at.key("by"), || {
         (
             format!("{} has by = \"weights\" with proxy = \"{}\"", who(), entry.proxy),
@@ -115,8 +115,8 @@ pub(super) fn connect_addresses(file: &ClusterFile, addresses: &mut Addresses) -
     for (i, site) in file.sites.iter().enumerate() {
         let Some(address) = site.connect else { continue };
         let at = At::entry("site", i).key("connect");
-        let is_led = file.fronts.iter().any(|front| front.proxy == Proxy::Connect);
-        expect(is_led, at, || {
+        let is_controlled = file.fronts.iter().any(|front| front.proxy == Proxy::Connect);
+        expect(is_controlled, at, || {
             let found = format!("site {:?} has connect, and no front has proxy = \"connect\"", site.name);
             (found, "such a front, or no connect".into())
         })?;

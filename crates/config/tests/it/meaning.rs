@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    ClusterFile, Configuration, Drain, Error, Fabric, LedBy, NodeEntry, Ready, Secret, SecretText, Service,
-    Target, Tls, WorkloadKind, default_run_dir,
+    ClusterFile, Configuration, ControlledBy, Drain, Error, Fabric, NodeEntry, Ready, Secret, SecretText,
+    Service, Target, Tls, WorkloadKind, default_run_dir,
 };
 use sidelong_policy::admission::Request;
 
@@ -227,24 +227,24 @@ fn a_site_is_promised_what_its_entry_says() {
 
 #[test]
 fn each_proxy_is_led_by_choice_and_haproxy_by_weights_unless_its_entry_says() {
-    let led_by = |keys: &str| {
+    let controlled_by = |keys: &str| {
         let text = format!(
             "[[site]]\nname = \"a\"\nhosts = [\"a\"]\n[[node]]\nname = \"n\"\nserver = \"127.0.0.1:80\"\n\
              [[front]]\nname = \"f\"\n{keys}"
         );
         let file = ClusterFile::parse(&text, "x").unwrap();
         assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "x").unwrap(), file);
-        file.fronts[0].led_by()
+        file.fronts[0].controlled_by()
     };
     for proxy in ["nginx", "httpd", "envoy", "library"] {
         for by in ["", "by = \"choose\""] {
-            assert_eq!(led_by(&format!("proxy = \"{proxy}\"\n{by}")), LedBy::Choose);
+            assert_eq!(controlled_by(&format!("proxy = \"{proxy}\"\n{by}")), ControlledBy::Choose);
         }
     }
     let haproxy = "proxy = \"haproxy\"\nsocket = \"/s\"\n";
-    assert_eq!(led_by(haproxy), LedBy::Weights);
-    assert_eq!(led_by(&format!("{haproxy}by = \"weights\"")), LedBy::Weights);
-    assert_eq!(led_by(&format!("{haproxy}by = \"choose\"")), LedBy::Choose);
+    assert_eq!(controlled_by(haproxy), ControlledBy::Weights);
+    assert_eq!(controlled_by(&format!("{haproxy}by = \"weights\"")), ControlledBy::Weights);
+    assert_eq!(controlled_by(&format!("{haproxy}by = \"choose\"")), ControlledBy::Choose);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) struct Counts(Box<[ThreadCounts]>);
 #[repr(align(128))]
 pub(super) struct ThreadCounts {
     sites: Box<[SiteCounts]>,
-    asked: Box<Asked>,
+    asked: Box<ClientBuckets>,
     pub(super) closed: AtomicU64,
 }
 
@@ -38,13 +38,13 @@ pub(super) struct SiteCounts {
 /// Requests by bucket of their client.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Asked([AtomicU32; BUCKETS]);
+struct ClientBuckets([AtomicU32; BUCKETS]);
 
 impl ThreadCounts {
     fn new(sites: usize) -> Self {
         ThreadCounts {
             sites: (0..sites).map(|_| SiteCounts::default()).collect(),
-            asked: Box::new(Asked(std::array::from_fn(|_| AtomicU32::new(0)))),
+            asked: Box::new(ClientBuckets(std::array::from_fn(|_| AtomicU32::new(0)))),
             closed: AtomicU64::new(0),
         }
     }

@@ -169,11 +169,11 @@ fn gatekeeper() -> Gatekeeper {
 }
 
 #[test]
-fn people_are_told_why_most_were_turned_away_and_when_a_target_is_missed() {
+fn people_are_told_why_most_were_rejected_and_when_a_target_is_missed() {
     let mut gatekeeper = gatekeeper();
     let gate = gatekeeper.gate();
     let slot = &gate.sites[0];
-    let turned_away =
+    let rejected =
         |why: usize, count| gate.counts.of(1).site(SITE).rejected[why].fetch_add(count, Ordering::Relaxed);
     let mut at_s = 0;
     let mut told = || {
@@ -186,10 +186,10 @@ fn people_are_told_why_most_were_turned_away_and_when_a_target_is_missed() {
         told
     };
     assert_eq!(told(), None);
-    turned_away(Why::OverTarget as usize, 3);
-    turned_away(GREEDY, 5);
+    rejected(Why::OverTarget as usize, 3);
+    rejected(GREEDY, 5);
     assert_eq!(told(), Some((8, "greedy", None)));
-    turned_away(Why::OverTarget as usize, 10);
+    rejected(Why::OverTarget as usize, 10);
     assert_eq!(told(), Some((10, "over-target", None)));
     assert_eq!(told(), Some((0, "no-target", None)), "once, that it is over");
     assert_eq!(told(), None);

@@ -98,7 +98,7 @@ pub(crate) const HOT: &[HotFigure] = &[
             "Connections to the foreign server of others than the edges, of late",
         ),
         valid::CONNECTIONS,
-        |hot| hot.strangers().unwrap_or(0).into(),
+        |hot| hot.bypassing().unwrap_or(0).into(),
     ),
     hot(gauge("busy", "workers", "Workers that serve a request"), valid::ORIGIN | valid::WORKERS, |hot| {
         hot.busy.into()

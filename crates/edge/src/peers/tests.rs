@@ -54,7 +54,7 @@ impl Edge {
         let gate = Arc::new(Gate::new(&[promise], Duration::from_secs(30), STALE, 1));
         let run = RunDirectory::open(run).unwrap();
         let (view, finds) = (Arc::new(view), Arc::new(Finds { run, count: AtomicU64::new(0) }));
-        let share = host.map(|host| offer_share(host, name, MAP, Instance::alone(life)).unwrap());
+        let share = host.map(|host| expose_share(host, name, MAP, Instance::alone(life)).unwrap());
         share.iter().for_each(|share| finds.publish(share.key()).unwrap());
         let thread = Thread::new(Exchange {
             view: Arc::clone(&view),
@@ -222,9 +222,9 @@ fn an_edge_that_cannot_be_heard_is_asked_ever_more_seldom_and_keeps_nobody_waiti
 
 #[test]
 fn a_share_counts_once_its_beat_has_risen_and_answers_only_while_it_is_heard() {
-    let mut heard = Heard::new(MAP);
+    let mut heard = PeerState::new(MAP);
     let mut more = vec![0; 2];
-    let mut see = |heard: &mut Heard, life: u64, beat: u64, answers: u64, now: u64| {
+    let mut see = |heard: &mut PeerState, life: u64, beat: u64, answers: u64, now: u64| {
         let mut words = vec![0; (MAP.len() - ShareMap::INCARNATION) / 8];
         words[0] = life;
         words[(ShareMap::BEAT - ShareMap::INCARNATION) / 8] = beat;

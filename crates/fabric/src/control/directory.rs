@@ -1,4 +1,4 @@
-//! A [`Directory`] that asks the process which offers a region for its key.
+//! A [`Directory`] that asks the process which exposes a region for its key.
 //!
 //! A thread that looks for keys must not be held up by one unreachable machine. So a thread of its own opens each
 //! session, at most one for each peer, and the caller waits for it only briefly.
@@ -31,7 +31,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// know whether the process has ended.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
-/// Finds keys by asking the processes that offer the regions. It keeps one session with each.
+/// Finds keys by asking the processes that expose the regions. It keeps one session with each.
 #[derive(Debug)]
 pub struct ControlDirectory {
     secret: Secret,
@@ -77,10 +77,10 @@ impl ControlDirectory {
         self.refused.read()
     }
 
-    /// Sends a request of `kind` to the process that offers the region `name`, as [`Session::exchange`] does.
+    /// Sends a request of `kind` to the process that exposes the region `name`, as [`Session::exchange`] does.
     ///
     /// # Errors
-    /// If no process is known to offer it, or that process cannot be reached or declines.
+    /// If no process is known to expose it, or that process cannot be reached or declines.
     pub fn exchange(&self, name: &str, kind: u8, body: &[u8]) -> Result<Vec<u8>, Error> {
         self.ask(name, |session, wait| session.exchange(kind, body, wait))
     }

@@ -1,12 +1,12 @@
 //! The endpoint's thread: sockets, readiness and deadlines around [`Dialogue`]s.
 //!
-//! Everything is bounded: sessions, strangers, the time to complete a message, and the length of a message.
+//! Everything is bounded: sessions, unauthenticated connections, the time to complete a message, and the length of a message.
 //!
-//! A *stranger* is a connection that has yet to prove that it knows the secret. Strangers and sessions are bounded apart,
-//! and so are the two kinds of strangers: those that have sent no valid hello, which shows knowledge of the secret or a
+//! An *unauthenticated* connection has yet to prove that it knows the secret. These and sessions are bounded apart,
+//! and so are their two kinds: those that have sent no valid hello, which shows knowledge of the secret or a
 //! recording, and those that have. A connection is always accepted. Where there are too many of a kind, the oldest of the
 //! address that has most of them makes room. So a peer that knows the secret is in as soon as it has sent its two frames,
-//! unless a kind's number of strangers comes in between.
+//! unless a kind's number of unauthenticated connections comes in between.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,8 +31,8 @@ use crate::{Error, Key};
 const SESSIONS_MAX: usize = 1024;
 /// Most connections that wait to be accepted. The kernel drops more, and their peers try again after a second.
 const BACKLOG: i32 = 1024;
-/// Most strangers of each kind.
-const STRANGERS_MAX: usize = 256;
+/// Most unauthenticated connections of each kind.
+const UNAUTHENTICATED_MAX: usize = 256;
 /// Longest time to set up a session, to receive a message once it has begun, and to send an answer.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time without accepting after the system had no descriptors or memory for a connection.
@@ -186,7 +186,7 @@ impl Work {
             });
             refused.into_iter().for_each(|(peer, cause)| self.log.refused(peer, cause, now));
             // A valid hello moves a stranger to the other kind.
-            self.make_room(Stage::Greeted, STRANGERS_MAX, now);
+            self.make_room(Stage::Greeted, UNAUTHENTICATED_MAX, now);
             if self.accept_at.is_none_or(|at| at <= now) {
                 self.accept_at = None;
                 self.accept(now);
@@ -242,7 +242,7 @@ impl Work {
             self.turn_away(&mut stream, peer, now);
             return;
         }
-        self.make_room(Stage::Silent, STRANGERS_MAX - 1, now);
+        self.make_room(Stage::Silent, UNAUTHENTICATED_MAX - 1, now);
         self.connections.push(Connection {
             stream,
             peer,

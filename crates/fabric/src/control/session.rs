@@ -48,7 +48,7 @@ impl Session {
     /// Asks for the key of the region `name`, of `kind` and `len` bytes, that grants `access`.
     ///
     /// # Errors
-    /// [`Error::NoKey`] if the process offers no region of that name, otherwise as [`Session::exchange`].
+    /// [`Error::NoKey`] if the process exposes no region of that name, otherwise as [`Session::exchange`].
     pub fn find(
         &mut self,
         name: &str,

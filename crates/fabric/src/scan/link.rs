@@ -68,7 +68,7 @@ pub(super) struct HealingLink {
     pub(super) is_listed: bool,
     retry: Backoff,
     problem: Problem,
-    /// Whether the last attempt showed that no process offers the region.
+    /// Whether the last attempt showed that no process exposes the region.
     was_gone: bool,
 }
 

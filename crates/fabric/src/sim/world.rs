@@ -38,7 +38,7 @@ pub(super) struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     hosts: Vec<Host>,
     host_names: BTreeMap<String, usize>,
-    regions: Vec<Offer>,
+    regions: Vec<Exposure>,
     /// A name keeps its number across lives.
     region_names: BTreeMap<String, usize>,
     links: BTreeMap<u64, Link>,
@@ -71,7 +71,7 @@ struct Host {
 }
 
 #[derive(Debug)]
-struct Offer {
+struct Exposure {
     host: usize,
     token: Token,
     access: Access,
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// The number and token of a new region; `None` if a live one has the name.
-    pub(super) fn offer(
+    pub(super) fn expose(
         &mut self,
         host: usize,
         name: &str,
@@ -196,17 +196,17 @@ impl World {
         memory: &Arc<Memory>,
         inbox: Weak<Queue>,
     ) -> Option<(usize, Token)> {
-        assert!(self.hosts[host].up, "a crashed host offers nothing until it is restarted");
+        assert!(self.hosts[host].up, "a crashed host exposes nothing until it is restarted");
         let token = Token(self.next_serial().into());
-        let offer = Offer { host, token, access, memory: Arc::downgrade(memory), inbox };
+        let exposure = Exposure { host, token, access, memory: Arc::downgrade(memory), inbox };
         match self.region_names.get(name) {
             Some(&region) if self.regions[region].memory.strong_count() > 0 => None,
             Some(&region) => {
-                self.regions[region] = offer;
+                self.regions[region] = exposure;
                 Some((region, token))
             }
             None => {
-                self.regions.push(offer);
+                self.regions.push(exposure);
                 self.region_names.insert(name.to_owned(), self.regions.len() - 1);
                 Some((self.regions.len() - 1, token))
             }
@@ -217,9 +217,9 @@ impl World {
         let told = self.rng.random();
         let crashed = &mut self.hosts[host];
         *crashed = Host { up: false, life: crashed.life + 1, told };
-        for offer in self.regions.iter_mut().filter(|offer| offer.host == host) {
-            offer.memory = Weak::new();
-            offer.inbox = Weak::new();
+        for exposure in self.regions.iter_mut().filter(|exposure| exposure.host == host) {
+            exposure.memory = Weak::new();
+            exposure.inbox = Weak::new();
         }
     }
 
@@ -389,12 +389,12 @@ impl World {
 
     /// Performs a request at its target: its answer, or `None` if there is none.
     fn effect(&self, arrival: &mut Arrival) -> Option<Result<(), OpError>> {
-        let offer = &self.regions[arrival.target.region];
+        let exposure = &self.regions[arrival.target.region];
         let memory = self.memory(arrival.target)?;
         Some(memory.and_then(|memory| {
-            match memory.apply(&arrival.request, offer.access, &mut arrival.words) {
+            match memory.apply(&arrival.request, exposure.access, &mut arrival.words) {
                 Err(OpError::NoInbox) => {
-                    let inbox = offer.inbox.upgrade().ok_or(OpError::NoInbox)?;
+                    let inbox = exposure.inbox.upgrade().ok_or(OpError::NoInbox)?;
                     let put = |words: &[u64], len, immediate| {
                         inbox.put(Letter { words: words.to_vec(), len, immediate })
                     };
@@ -413,14 +413,14 @@ impl World {
     /// The memory at a target, or its refusal; `None` if it does not answer.
     fn memory(&self, target: Target) -> Option<Result<Arc<Memory>, OpError>> {
         let Target { region, token, host, life } = target;
-        let (host, offer) = (&self.hosts[host], &self.regions[region]);
+        let (host, exposure) = (&self.hosts[host], &self.regions[region]);
         if host.life != life && host.told {
             return Some(Err(OpError::PeerGone));
         }
         if !host.up {
             return None;
         }
-        let memory = offer.memory.upgrade().filter(|_| host.life == life && offer.token.matches(token));
+        let memory = exposure.memory.upgrade().filter(|_| host.life == life && exposure.token.matches(token));
         Some(memory.ok_or(OpError::KeyRejected))
     }
 

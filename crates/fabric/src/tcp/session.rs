@@ -27,11 +27,11 @@ const _: () =
 /// The regions that a target answers for. The owner alone keeps a region alive; a dropped region answers no more.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    offers: Mutex<HashMap<String, Offer>>,
+    exposures: Mutex<HashMap<String, Exposure>>,
 }
 
 #[derive(Debug)]
-struct Offer {
+struct Exposure {
     token: Token,
     grant: Grant,
 }
@@ -46,7 +46,7 @@ struct Grant {
 
 impl Registry {
     /// Adds a region, unless a live one has its name.
-    pub(super) fn offer(
+    pub(super) fn expose(
         &self,
         name: &str,
         token: Token,
@@ -54,24 +54,24 @@ impl Registry {
         memory: &Arc<Memory>,
         inbox: Weak<Queue>,
     ) -> bool {
-        let mut offers = self.lock();
-        offers.retain(|_, offer| offer.grant.memory.strong_count() > 0);
-        let free = !offers.contains_key(name);
+        let mut exposures = self.lock();
+        exposures.retain(|_, exposure| exposure.grant.memory.strong_count() > 0);
+        let free = !exposures.contains_key(name);
         if free {
             let grant = Grant { memory: Arc::downgrade(memory), access, inbox };
-            offers.insert(name.to_owned(), Offer { token, grant });
+            exposures.insert(name.to_owned(), Exposure { token, grant });
         }
         free
     }
 
     fn find(&self, name: &str, token: Token) -> Option<Grant> {
-        let offers = self.lock();
-        let offer = offers.get(name).filter(|offer| offer.token.matches(token))?;
-        (offer.grant.memory.strong_count() > 0).then(|| offer.grant.clone())
+        let exposures = self.lock();
+        let exposure = exposures.get(name).filter(|exposure| exposure.token.matches(token))?;
+        (exposure.grant.memory.strong_count() > 0).then(|| exposure.grant.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Offer>> {
-        self.offers.lock().expect("nothing panics while it holds the offers")
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Exposure>> {
+        self.exposures.lock().expect("nothing panics while it holds the exposes")
     }
 }
 
@@ -335,7 +335,7 @@ pub fn fuzz_target(bytes: &[u8]) {
     let Some((is_greeted, mut bytes)) = bytes.split_first() else { return };
     let memory = Arc::new(Memory::anonymous(LEN).expect("memory for a small region"));
     let (registry, mut session) = (Registry::default(), Session::new());
-    assert!(registry.offer("r", TOKEN, Access::ReadOnly, &memory, Weak::new()));
+    assert!(registry.expose("r", TOKEN, Access::ReadOnly, &memory, Weak::new()));
     let (mut input, mut output) = (Fifo::new(INPUT_BYTES), Fifo::new(OUTPUT_BYTES));
     if is_greeted % 2 == 1 {
         input.push(&Hello { token: TOKEN, name: "r" }.encode());

@@ -31,7 +31,7 @@ impl Target {
     fn new(access: Access) -> Target {
         let memory = Arc::new(Memory::anonymous(LEN).unwrap());
         let registry = Registry::default();
-        assert!(registry.offer("r", TOKEN, access, &memory, Weak::new()));
+        assert!(registry.expose("r", TOKEN, access, &memory, Weak::new()));
         Target {
             registry,
             memory: Some(memory),
@@ -126,7 +126,7 @@ fn a_region_that_was_dropped_answers_no_more() {
 fn a_connection_has_as_many_regions_as_are_claimed() {
     let mut target = Target::greeted(Access::Atomic);
     let other = Arc::new(Memory::anonymous(2 * LEN).unwrap());
-    assert!(target.registry.offer("other", Token(7), Access::ReadOnly, &other, Weak::new()));
+    assert!(target.registry.expose("other", Token(7), Access::ReadOnly, &other, Weak::new()));
     let mut ask = |frame: &[u8]| {
         let answer = target.hear(frame).unwrap();
         Answer::decode(answer.first_chunk().unwrap()).unwrap()

@@ -32,7 +32,7 @@ use crate::{Access, Error, Inbox, InboxSpec, RegionSpec};
 /// Longest time to bind a window: a local operation of microseconds.
 const BIND_WAIT: Duration = Duration::from_secs(1);
 
-/// Offers regions through a device. Clones are the same host. Peers are served until the host and the last of its
+/// Exposes regions through a device. Clones are the same host. Peers are served until the host and the last of its
 /// regions are dropped.
 #[derive(Clone)]
 pub struct VerbsHost {
@@ -52,11 +52,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     connections: BTreeMap<u64, Connection>,
-    offers: BTreeMap<String, Offer>,
+    exposures: BTreeMap<String, Exposure>,
     next: u64,
 }
 
-struct Offer {
+struct Exposure {
     token: Token,
     access: Access,
     incarnation: u64,
@@ -100,7 +100,7 @@ impl fmt::Debug for VerbsHost {
 }
 
 impl VerbsHost {
-    /// Offers regions through `device` to initiators that ask `endpoint`. An endpoint serves one such host.
+    /// Exposes regions through `device` to initiators that ask `endpoint`. An endpoint serves one such host.
     ///
     /// # Errors
     /// If the device gives no protection domain.
@@ -115,7 +115,7 @@ impl VerbsHost {
         Ok(VerbsHost { shared, endpoint: endpoint.clone(), advertised: endpoint.address() })
     }
 
-    /// Puts `address` into the keys of regions offered from now on, in place of the endpoint's own. Use it for an
+    /// Puts `address` into the keys of regions exposed from now on, in place of the endpoint's own. Use it for an
     /// endpoint that listens on all interfaces, or behind address translation.
     pub fn advertising(self, address: SocketAddr) -> VerbsHost {
         VerbsHost { advertised: address, ..self }
@@ -155,15 +155,15 @@ impl VerbsHost {
         true
     }
 
-    pub(crate) fn offer(
+    pub(crate) fn expose(
         &self,
         spec: &RegionSpec<'_>,
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
-        self.offer_memory(spec, None, || spec.memory(init))
+        self.expose_memory(spec, None, || spec.memory(init))
     }
 
-    pub(crate) fn offer_with_inbox(
+    pub(crate) fn expose_with_inbox(
         &self,
         spec: &RegionSpec<'_>,
         inbox: &InboxSpec,
@@ -171,22 +171,22 @@ impl VerbsHost {
     ) -> Result<(Region, Inbox), Error> {
         let (domain, _) = self.shared.granted(spec.access);
         let mailbox = Mailbox::new(&self.shared.device, domain, inbox)?;
-        let region = self.offer_memory(spec, Some(&mailbox), || spec.memory(init))?;
+        let region = self.expose_memory(spec, Some(&mailbox), || spec.memory(init))?;
         Ok((region, Inbox::of_device(Receiver::new(&mailbox))))
     }
 
-    pub(crate) fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
-        self.offer_memory(spec, None, || spec.mapped(file))
+    pub(crate) fn expose_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
+        self.expose_memory(spec, None, || spec.mapped(file))
     }
 
-    fn offer_memory(
+    fn expose_memory(
         &self,
         spec: &RegionSpec<'_>,
         inbox: Option<&Arc<Mailbox>>,
         memory: impl FnOnce() -> Result<Memory, Error>,
     ) -> Result<Region, Error> {
         let mut state = self.shared.lock();
-        if state.offers.contains_key(spec.name) {
+        if state.exposures.contains_key(spec.name) {
             return Err(Error::Taken { path: spec.name.into() });
         }
         let memory = Arc::new(memory()?);
@@ -198,8 +198,8 @@ impl VerbsHost {
         let (domain, rights) = self.shared.granted(spec.access);
         let region = self.shared.device.register(domain, Arc::clone(&memory), rights)?;
         let (access, incarnation, len) = (spec.access, spec.instance.incarnation, spec.len);
-        let offer = Offer { token, access, incarnation, len, region, inbox: inbox.cloned() };
-        state.offers.insert(spec.name.to_owned(), offer);
+        let exposure = Exposure { token, access, incarnation, len, region, inbox: inbox.cloned() };
+        state.exposures.insert(spec.name.to_owned(), exposure);
         drop(state);
         let key = Key {
             name: spec.name.to_owned(),
@@ -227,7 +227,7 @@ impl Drop for Hold {
         for connection in state.connections.values_mut().filter(|connection| connection.region == self.name) {
             connection.window = None;
         }
-        if let Some(Offer { inbox: Some(inbox), .. }) = state.offers.remove(&self.name) {
+        if let Some(Exposure { inbox: Some(inbox), .. }) = state.exposures.remove(&self.name) {
             inbox.shut();
         }
     }
@@ -252,9 +252,10 @@ impl Shared {
     fn connect(&self, request: &Request<'_>) -> Result<(u64, Grant), Refusal> {
         // Held throughout, so that a region dropped meanwhile is removed after its new connection is entered.
         let mut state = self.lock();
-        let offer = state.offers.get(request.name).filter(|offer| offer.token.matches(request.token));
-        let offer = offer.ok_or(Refusal::Key)?;
-        let made = self.make(offer, request).map_err(|error| {
+        let exposure =
+            state.exposures.get(request.name).filter(|exposure| exposure.token.matches(request.token));
+        let exposure = exposure.ok_or(Refusal::Key)?;
+        let made = self.make(exposure, request).map_err(|error| {
             tracing::warn!(%error, region = request.name, "a connection could not be made");
             Refusal::Device
         });
@@ -265,12 +266,12 @@ impl Shared {
         Ok((id, grant))
     }
 
-    fn make(&self, offer: &Offer, request: &Request<'_>) -> Result<(Connection, Grant), DeviceError> {
+    fn make(&self, exposure: &Exposure, request: &Request<'_>) -> Result<(Connection, Grant), DeviceError> {
         let device = &self.device;
-        let (domain, rights) = self.granted(offer.access);
+        let (domain, rights) = self.granted(exposure.access);
         let mut completions = device.completion_queue(4, false)?;
         let (mut inbox, mut receives) = (None, Receives::none(&completions));
-        if let Some(mailbox) = &offer.inbox
+        if let Some(mailbox) = &exposure.inbox
             && let Some(room) = mailbox.room()?
         {
             (inbox, receives) = (Some(mailbox), room);
@@ -283,9 +284,9 @@ impl Shared {
         let connected =
             queue.connect(&device.timers(sequence, 0, reads), &request.endpoint.peer(own.mtu), rights);
         connected.map_err(device.failed("ibv_modify_qp"))?;
-        let (mut window, mut rkey) = (None, offer.region.rkey());
+        let (mut window, mut rkey) = (None, exposure.region.rkey());
         if device.has_windows() {
-            let made = Window::new(&offer.region).map_err(device.failed("ibv_alloc_mw"))?;
+            let made = Window::new(&exposure.region).map_err(device.failed("ibv_alloc_mw"))?;
             rkey = queue.bind(&made, rights).map_err(device.failed("ibv_post_send"))?;
             await_bind(&mut completions).map_err(device.failed("binding a memory window"))?;
             window = Some(made);
@@ -299,10 +300,10 @@ impl Shared {
         };
         let grant = Grant {
             endpoint: Endpoint::new(own, reads),
-            address: offer.region.address(),
+            address: exposure.region.address(),
             rkey,
-            len: offer.len as u64,
-            incarnation: offer.incarnation,
+            len: exposure.len as u64,
+            incarnation: exposure.incarnation,
             inbox,
         };
         let (region, gid) = (request.name.to_owned(), request.endpoint.gid);

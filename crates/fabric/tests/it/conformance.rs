@@ -58,7 +58,7 @@ conformance! {
     who_asks_to_read_only_may_do_nothing_else
     another_layout_is_refused_by_name
     another_kind_or_length_is_refused
-    a_name_is_offered_once
+    a_name_is_exposed_once
     a_name_leads_nowhere
     additions_of_many_initiators_sum_up
     contended_swaps_succeed_one_at_a_time
@@ -337,7 +337,7 @@ fn reads_and_nothing_else<B: Backend>(node: &Node, key: &Key) {
 fn another_layout_is_refused_by_name<B: Backend>(backend: &B) {
     let host = backend.start("a");
     let foreign = |words: &mut [u64]| words[1] += 1; // the version is the low half
-    let region = host.offer(&spec("from-tomorrow", Access::ReadOnly, LEN, 1), foreign).unwrap();
+    let region = host.expose(&spec("from-tomorrow", Access::ReadOnly, LEN, 1), foreign).unwrap();
     let error = B::initiator().connect(region.key(), PATIENCE).unwrap_err();
     assert!(matches!(error, Error::Header { source: HeaderError::Version { .. }, .. }), "{error}");
     assert!(error.to_string().contains("from-tomorrow"), "{error}");
@@ -345,7 +345,7 @@ fn another_layout_is_refused_by_name<B: Backend>(backend: &B) {
 
 fn another_kind_or_length_is_refused<B: Backend>(backend: &B) {
     let host = backend.start("a");
-    let region = host.offer(&spec("a", Access::ReadOnly, LEN, 1), |_| {}).unwrap();
+    let region = host.expose(&spec("a", Access::ReadOnly, LEN, 1), |_| {}).unwrap();
     let refusal = |key: &Key| match B::initiator().connect(key, PATIENCE) {
         Err(Error::Header { source, .. }) => source,
         other => panic!("{other:?}"),
@@ -360,22 +360,22 @@ fn another_kind_or_length_is_refused<B: Backend>(backend: &B) {
     }
 }
 
-fn a_name_is_offered_once<B: Backend>(backend: &B) {
+fn a_name_is_exposed_once<B: Backend>(backend: &B) {
     let node = Node::start(backend, "a", Access::Atomic);
-    let again = node.host.offer(&spec("a", Access::Atomic, LEN, 2), |_| {});
+    let again = node.host.expose(&spec("a", Access::Atomic, LEN, 2), |_| {});
     assert!(matches!(again, Err(Error::Taken { .. })), "{again:?}");
     let Node { host, region, .. } = node;
     drop(region);
-    host.offer(&spec("a", Access::Atomic, LEN, 2), |_| {}).unwrap();
+    host.expose(&spec("a", Access::Atomic, LEN, 2), |_| {}).unwrap();
 }
 
 fn a_name_leads_nowhere<B: Backend>(backend: &B) {
     let host = backend.start("a");
     for name in ["", ".", "..", ".hidden", "a/b", "../../etc/passwd", "a\0b", "ä", &"x".repeat(129)] {
-        let offered = host.offer(&spec(name, Access::Atomic, LEN, 1), |_| {});
-        assert!(matches!(offered, Err(Error::Name { .. })), "{name:?}: {offered:?}");
+        let exposed = host.expose(&spec(name, Access::Atomic, LEN, 1), |_| {});
+        assert!(matches!(exposed, Err(Error::Name { .. })), "{name:?}: {exposed:?}");
     }
-    host.offer(&spec(&"x".repeat(128), Access::Atomic, LEN, 1), |_| {}).unwrap();
+    host.expose(&spec(&"x".repeat(128), Access::Atomic, LEN, 1), |_| {}).unwrap();
 }
 
 fn additions_of_many_initiators_sum_up<B: Backend>(backend: &B) {
@@ -562,7 +562,7 @@ fn a_new_life_has_its_incarnation<B: Backend>(backend: &B) {
             words[WORD / 8] = 100 * life;
             inits += 1;
         };
-        let region = host.offer(&spec("a", Access::Atomic, LEN, life), init).unwrap();
+        let region = host.expose(&spec("a", Access::Atomic, LEN, life), init).unwrap();
         let survived = B::MEMORY_OUTLIVES_ITS_PROCESS && life > 1;
         assert_eq!(inits, if survived { 0 } else { 1 });
         let node = Node { name: "a".to_owned(), host, region, initiator: B::initiator };
@@ -580,7 +580,7 @@ fn a_new_life_has_its_incarnation<B: Backend>(backend: &B) {
 
 fn bytes_of_an_owned_region_are_read_and_go_with_its_owner<B: Backend>(backend: &B) {
     let host = backend.start("a");
-    let mut region = host.offer_owned(&spec("a", Access::ReadOnly, LEN, 1)).unwrap();
+    let mut region = host.expose_owned(&spec("a", Access::ReadOnly, LEN, 1)).unwrap();
     region.write(WORD + 3, b"bytes");
     region.store(WORD + 16, 7, Ordering::Release);
     let mut initiator = B::initiator();
@@ -594,7 +594,7 @@ fn bytes_of_an_owned_region_are_read_and_go_with_its_owner<B: Backend>(backend: 
     assert_eq!(read(&mut initiator, old).unwrap(), b"\0\0\0bytes\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0");
 
     drop(region);
-    let region = host.offer_owned(&spec("a", Access::ReadOnly, LEN, 2)).unwrap();
+    let region = host.expose_owned(&spec("a", Access::ReadOnly, LEN, 2)).unwrap();
     read(&mut initiator, old).expect_err("the first life's bytes are gone");
     let new = initiator.connect(region.key().unwrap(), PATIENCE).unwrap();
     assert_eq!(read(&mut initiator, new).unwrap(), [0; 24]);
@@ -604,7 +604,7 @@ fn a_dropped_region_is_revoked<B: Backend>(backend: &B) {
     let node = Node::start(backend, "a", Access::Atomic);
     let (mut initiator, link) = node.linked();
     let Node { host, region, .. } = node;
-    let another = host.offer(&spec("another", Access::Atomic, LEN, 1), |_| {}).unwrap();
+    let another = host.expose(&spec("another", Access::Atomic, LEN, 1), |_| {}).unwrap();
     let clone = region.clone();
     let mut add = || {
         let mut batch = Batch::new();

@@ -32,7 +32,7 @@ const MESSAGE: usize = 2 + 2 + 1 + 16;
 #[test]
 fn a_region_is_found_and_used() {
     let endpoint = endpoint();
-    let (_host, region) = offered("n1.words");
+    let (_host, region) = exposed("n1.words");
     endpoint.publish(region.key());
     let mut session = open(endpoint.address()).unwrap();
     let key = session.find("n1.words", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap();
@@ -49,7 +49,7 @@ fn a_region_is_found_and_used() {
 fn an_address_that_means_all_is_the_one_that_was_asked() {
     let endpoint = endpoint();
     let host = Host::Tcp(TcpHost::listen("0.0.0.0:0".parse().unwrap()).unwrap());
-    let region = offer(&host, "r");
+    let region = expose(&host, "r");
     endpoint.publish(region.key());
     let mut session = open(endpoint.address()).unwrap();
     let key = session.find("r", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap();
@@ -217,7 +217,7 @@ fn nothing_of_a_key_is_on_the_wire() {
     let relay = Relay::start();
     relay.set_target(endpoint.address());
     relay.overhear();
-    let (_host, region) = offered("n1.words");
+    let (_host, region) = exposed("n1.words");
     endpoint.publish(region.key());
     endpoint.serve(5, || Box::new(|body| Ok(body.to_vec())));
     let mut session = open(relay.address()).unwrap();
@@ -340,9 +340,9 @@ fn too_many_strangers_make_room_for_each_other_and_for_those_who_know_the_secret
     let endpoint = endpoint();
     endpoint.serve(5, || Box::new(|_| Ok(Vec::new())));
     let mut inside = open(endpoint.address()).unwrap();
-    let strangers: Vec<_> = (0..300).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
+    let unauthenticated: Vec<_> = (0..300).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
     wait_for(|| endpoint.refused().of(Cause::TooMany) == 300 - 256);
-    let mut first = &strangers[0];
+    let mut first = &unauthenticated[0];
     first.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = Vec::new();
     first.read_to_end(&mut answer).unwrap();
@@ -452,16 +452,16 @@ fn a_flood_of_recorded_hellos_keeps_nobody_out_who_knows_the_secret() {
 }
 
 #[test]
-fn a_directory_follows_whoever_offers() {
+fn a_directory_follows_whoever_exposes() {
     let own = endpoint();
-    let (_host, region) = offered("n1.words");
+    let (_host, region) = exposed("n1.words");
     let address = own.address();
     let publishing = ControlDirectory::new(secret(), []).publishing(own);
     publishing.publish(region.key()).unwrap();
     let directory = ControlDirectory::new(secret(), table(address));
     let find = |name| found(&directory, name);
     assert_eq!(&find("n1.words").unwrap(), region.key());
-    assert!(matches!(find("n1.load"), Err(Error::NoKey { .. })), "nobody offers it");
+    assert!(matches!(find("n1.load"), Err(Error::NoKey { .. })), "nobody exposes it");
     assert!(matches!(find("n9.words"), Err(Error::NoKey { .. })), "nobody has heard of it");
 
     drop(publishing);
@@ -471,7 +471,7 @@ fn a_directory_follows_whoever_offers() {
     assert_eq!(find("n1.words").unwrap_err().to_string(), error.to_string());
 
     let again = Endpoint::listen(address, secret()).unwrap();
-    let (_host, region) = offered("n1.words");
+    let (_host, region) = exposed("n1.words");
     again.publish(region.key());
     wait_for(|| find("n1.words").is_ok());
     assert_eq!(&find("n1.words").unwrap(), region.key(), "the new one's");
@@ -487,7 +487,7 @@ fn a_directory_follows_whoever_offers() {
 fn a_machine_that_is_gone_costs_its_own_keys_alone() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = endpoint();
-    let (_host, region) = offered("n1.words");
+    let (_host, region) = exposed("n1.words");
     endpoint.publish(region.key());
     let of_gone = ("n2.words".to_owned(), gone.local_addr().unwrap());
     let directory = ControlDirectory::new(secret(), table(endpoint.address()).into_iter().chain([of_gone]));
@@ -559,13 +559,13 @@ fn found(directory: &ControlDirectory, name: &str) -> Result<Key, Error> {
     }
 }
 
-fn offered(name: &str) -> (Host, Region) {
+fn exposed(name: &str) -> (Host, Region) {
     let host = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
-    let region = offer(&host, name);
+    let region = expose(&host, name);
     (host, region)
 }
 
-fn offer(host: &Host, name: &str) -> Region {
+fn expose(host: &Host, name: &str) -> Region {
     let spec = RegionSpec {
         name,
         kind: RegionKind::Raw,
@@ -573,7 +573,7 @@ fn offer(host: &Host, name: &str) -> Region {
         access: Access::Atomic,
         instance: Instance::alone(1),
     };
-    host.offer(&spec, |_| {}).unwrap()
+    host.expose(&spec, |_| {}).unwrap()
 }
 
 /// Everything that the asking side of a session sends: hello, proof and a request.

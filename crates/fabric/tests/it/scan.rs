@@ -7,8 +7,8 @@ use std::time::Duration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
-    Access, Directory as _, Host, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, RegionSpec,
-    RunDirectory, Scanner, Target, Took,
+    Access, Directory as _, Host, Initiator, LinkRef, OpError, Patience, Problem, ReadOutcome, Reader,
+    Region, RegionSpec, RunDirectory, Scanner, Target,
 };
 use sidelong_layout::{Instance, RegionKind, Time};
 
@@ -32,8 +32,8 @@ fn spec(name: &str) -> RegionSpec<'_> {
     RegionSpec { name, kind, len: LEN, access: Access::ReadOnly, instance }
 }
 
-fn offer(host: &Host, run: &RunDirectory, name: &str, word: u64) -> Region {
-    let region = host.offer(&spec(name), |_| {}).unwrap();
+fn expose(host: &Host, run: &RunDirectory, name: &str, word: u64) -> Region {
+    let region = host.expose(&spec(name), |_| {}).unwrap();
     region.store(WORD, word, Ordering::Release);
     run.publish(region.key()).unwrap();
     region
@@ -66,13 +66,13 @@ impl Reader for Word {
         (WORD, 8)
     }
 
-    fn take(&mut self, _item: usize, words: Result<&[u64], OpError>, _now: Time) -> Took {
+    fn take(&mut self, _item: usize, words: Result<&[u64], OpError>, _now: Time) -> ReadOutcome {
         self.read = Some(words.map(|words| words[0]));
         if self.torn > 0 {
             self.torn -= 1;
-            return Took::Torn;
+            return ReadOutcome::Torn;
         }
-        Took::Busy
+        ReadOutcome::Busy
     }
 }
 
@@ -86,7 +86,7 @@ fn readers_ride_together_and_their_links_come_back() {
     relay.set_target(host.address());
     relay.overhear();
     let host = Host::Tcp(host.advertising(relay.address()));
-    let _regions = [offer(&host, &run, "a", 1), offer(&host, &run, "b", 2)];
+    let _regions = [expose(&host, &run, "a", 1), expose(&host, &run, "b", 2)];
 
     let mut scanner = Scanner::new(run.clone(), Initiator::new(), (1, 0), PATIENCE);
     let (mut a, mut b) = (Word::new(&mut scanner, "a"), Word::new(&mut scanner, "b"));
@@ -130,13 +130,13 @@ fn a_doubted_link_finds_the_new_region() {
     let directory = tempfile::tempdir().unwrap();
     let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
     let host = Host::Shm(ShmHost::new(directory.path()));
-    let old = offer(&host, &run, "a", 1);
+    let old = expose(&host, &run, "a", 1);
     let mut scanner = Scanner::new(run.clone(), Initiator::new(), (1, 0), PATIENCE);
     let mut word = Word::new(&mut scanner, "a");
     scanner.scan(ms(1), &mut [&mut word]);
     drop(old);
     std::fs::remove_file(directory.path().join("a.region")).unwrap();
-    let _new = offer(&host, &run, "a", 2);
+    let _new = expose(&host, &run, "a", 2);
     // Too soon for the scanner to look by itself.
     scanner.scan(ms(20), &mut [&mut word]);
     assert_eq!(word.read, Some(Ok(1)));
@@ -146,7 +146,7 @@ fn a_doubted_link_finds_the_new_region() {
     scanner.trust(word.link, ms(20));
 
     std::fs::remove_file(directory.path().join("a.region")).unwrap();
-    let _newest = offer(&host, &run, "a", 3);
+    let _newest = expose(&host, &run, "a", 3);
     scanner.scan(ms(30), &mut [&mut word]);
     assert_eq!(word.read, Some(Ok(3)), "nobody doubted it");
 }
@@ -157,7 +157,7 @@ fn a_region_that_is_missing_is_found_when_it_comes() {
     let directory = tempfile::tempdir().unwrap();
     let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
     let host = Host::Shm(ShmHost::new(directory.path()));
-    let _there = offer(&host, &run, "there", 1);
+    let _there = expose(&host, &run, "there", 1);
     let mut scanner = Scanner::new(run.clone(), Initiator::new(), (1, 0), PATIENCE);
     let (mut missing, mut there) = (Word::new(&mut scanner, "missing"), Word::new(&mut scanner, "there"));
     scanner.scan(ms(1), &mut [&mut missing, &mut there]);
@@ -167,7 +167,7 @@ fn a_region_that_is_missing_is_found_when_it_comes() {
     let read = scanner.execute(missing.link, |batch, id| batch.read(id, WORD, 8)).map(<[u64]>::to_vec);
     assert_eq!(read, Err(OpError::PeerGone));
 
-    let _missing = offer(&host, &run, "missing", 2);
+    let _missing = expose(&host, &run, "missing", 2);
     scanner.scan(ms(5), &mut [&mut missing, &mut there]);
     assert_eq!(missing.read, None, "it is not its turn");
     scanner.scan(ms(11), &mut [&mut missing, &mut there]);

@@ -29,7 +29,7 @@ const ROLE: &str = "SIDELONG_TEST_ROLE";
 fn additions_of_two_processes_sum_up() {
     const ROUNDS: u64 = 20_000;
     let directory = Directory::new();
-    let region = directory.offer("r", Access::Atomic, 1);
+    let region = directory.expose("r", Access::Atomic, 1);
     let mut adders = [directory.spawn("add"), directory.spawn("add")];
     adders.iter_mut().for_each(|adder| adder.tell(&ROUNDS.to_string()));
     let sums: u64 = adders.iter_mut().map(|adder| adder.hear().parse::<u64>().unwrap()).sum();
@@ -39,9 +39,9 @@ fn additions_of_two_processes_sum_up() {
 #[test]
 fn a_read_only_key_maps_without_the_right_to_write() {
     let directory = Directory::new();
-    let mut owner = directory.spawn("offer");
+    let mut owner = directory.spawn("expose");
     owner.tell("read-only 1");
-    assert_eq!(owner.hear(), "offered");
+    assert_eq!(owner.hear(), "exposed");
     let (mut initiator, link) = directory.link("r", Access::ReadOnly);
     let mapped = maps(&directory.path().join("r.region"));
     assert_eq!(mapped.len(), 1, "{mapped:?}");
@@ -69,7 +69,7 @@ fn nobody_else_may_look() {
     let run = RunDirectory::open(&path).unwrap();
     let _claim = run.claim().unwrap();
     let host = Host::Shm(ShmHost::new(run.path()));
-    let _region = host.offer(&spec("r", Access::Atomic, 1), |_| {}).unwrap();
+    let _region = host.expose(&spec("r", Access::Atomic, 1), |_| {}).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!(mode(run.path()), 0o700);
     for entry in fs::read_dir(run.path()).unwrap() {
@@ -86,20 +86,20 @@ fn nobody_else_may_look() {
 #[test]
 fn a_second_owner_is_refused_until_the_first_is_dead() {
     let directory = Directory::new();
-    let mut owner = directory.spawn("offer");
+    let mut owner = directory.spawn("expose");
     owner.tell("atomic 1");
-    assert_eq!(owner.hear(), "offered");
+    assert_eq!(owner.hear(), "exposed");
     let (mut initiator, link) = directory.link("r", Access::Atomic);
     let mut batch = Batch::new();
     let add = batch.fetch_and_add(link, WORD, 5);
     initiator.run(&mut batch, PATIENCE);
-    let taken = directory.try_offer("r", Access::Atomic, 2).unwrap_err();
+    let taken = directory.try_expose("r", Access::Atomic, 2).unwrap_err();
     assert!(matches!(taken, Error::Taken { .. }), "{taken}");
 
     owner.kill();
     initiator.run(&mut batch, PATIENCE);
     assert_eq!(batch.value(add), Ok(5), "the links of a dead process's peers hold");
-    let region = directory.try_offer("r", Access::Atomic, 2).unwrap();
+    let region = directory.try_expose("r", Access::Atomic, 2).unwrap();
     assert_eq!(region.load(WORD), 10, "its words are as they were");
     initiator.run(&mut batch, PATIENCE);
     assert_eq!((batch.value(add), region.load(WORD)), (Ok(10), 15), "and still the same");
@@ -109,7 +109,7 @@ fn a_second_owner_is_refused_until_the_first_is_dead() {
 #[test]
 fn a_file_of_another_layout_is_replaced() {
     let directory = Directory::new();
-    let old = directory.offer("r", Access::Atomic, 1);
+    let old = directory.expose("r", Access::Atomic, 1);
     let (mut initiator, link) = directory.link("r", Access::Atomic);
     drop(old);
     let path = directory.path().join("r.region");
@@ -123,7 +123,7 @@ fn a_file_of_another_layout_is_replaced() {
         older(foreign);
         let key = directory.key("r", Access::Atomic);
         assert!(matches!(Initiator::new().connect(&key, PATIENCE), Err(Error::Header { .. })));
-        let region = directory.offer("r", Access::Atomic, 3);
+        let region = directory.expose("r", Access::Atomic, 3);
         assert_eq!((region.load(WORD), header(&region).incarnation), (0, 3), "it is a new one");
     }
     // Mappings of the first region stay valid.
@@ -138,26 +138,26 @@ fn a_common_region_is_everybodys() {
     let directory = Directory::new();
     let host = ShmHost::new(directory.path());
     let board = spec("board", Access::Atomic, 1);
-    let first = host.offer_common(&board, |words| words[WORD / 8] = 9).unwrap();
-    let second = host.offer_common(&board, |_| panic!("it is there already")).unwrap();
+    let first = host.expose_common(&board, |words| words[WORD / 8] = 9).unwrap();
+    let second = host.expose_common(&board, |_| panic!("it is there already")).unwrap();
     let (mut initiator, link) = directory.link("board", Access::Atomic);
     let mut batch = Batch::new();
     batch.fetch_and_add(link, WORD, 1);
     initiator.run(&mut batch, PATIENCE);
     assert_eq!([first.load(WORD), second.load(WORD)], [10, 10]);
-    let owned = Host::Shm(host.clone()).offer(&board, |_| {}).unwrap_err();
+    let owned = Host::Shm(host.clone()).expose(&board, |_| {}).unwrap_err();
     assert!(matches!(owned, Error::Taken { .. }), "{owned}");
 
     // A process with another layout does not take the region from its users.
     let longer = RegionSpec { len: 2 * LEN, ..board.clone() };
-    let refused = host.offer_common(&longer, |_| {}).unwrap_err();
+    let refused = host.expose_common(&longer, |_| {}).unwrap_err();
     assert!(matches!(refused, Error::Header { source: HeaderError::Length { .. }, .. }), "{refused}");
     drop((first, second));
-    let third = host.offer_common(&board, |_| panic!("it outlives its processes")).unwrap();
+    let third = host.expose_common(&board, |_| panic!("it outlives its processes")).unwrap();
     assert_eq!(third.load(WORD), 10);
     drop(third);
     assert_eq!(
-        host.offer_common(&longer, |_| {}).unwrap().load(WORD),
+        host.expose_common(&longer, |_| {}).unwrap().load(WORD),
         0,
         "but is theirs once they have gone"
     );
@@ -168,7 +168,7 @@ fn a_common_region_is_everybodys() {
 fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
     let directory = Directory::below(&"x".repeat(120));
     let mut owner = directory.spawn("map");
-    assert_eq!(owner.hear(), "offered");
+    assert_eq!(owner.hear(), "exposed");
     let (mut initiator, link) = directory.link("r", Access::ReadOnly);
     let mapped = fs::read_to_string("/proc/self/maps").unwrap();
     let mapped: Vec<_> = mapped.lines().filter(|line| line.contains("memfd:theirs")).collect();
@@ -186,7 +186,7 @@ fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
     let key = directory.key("r", Access::ReadOnly);
     let late = Initiator::new().connect(&key, Duration::from_millis(50)).unwrap_err();
     assert!(late.to_string().contains("does not answer"), "{late}");
-    let taken = directory.try_offer("r", Access::ReadOnly, 2).unwrap_err();
+    let taken = directory.try_expose("r", Access::ReadOnly, 2).unwrap_err();
     assert!(matches!(taken, Error::Taken { .. }), "{taken}");
     owner.signal(Signal::CONT);
     Initiator::new().connect(&key, PATIENCE).unwrap();
@@ -195,13 +195,13 @@ fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
     owner.kill();
     let gone = Initiator::new().connect(&key, PATIENCE).unwrap_err();
     assert!(matches!(gone, Error::Open { .. }), "{gone}");
-    let region = directory.offer("r", Access::ReadOnly, 2);
+    let region = directory.expose("r", Access::ReadOnly, 2);
     assert_eq!(header(&region).incarnation, 2);
     let (mut second, link) = directory.link("r", Access::ReadOnly);
     second.run(&mut batch, PATIENCE);
     drop(region);
     let mut owner = directory.spawn("map");
-    assert_eq!(owner.hear(), "offered");
+    assert_eq!(owner.hear(), "exposed");
     let mut batch = Batch::new();
     let old = batch.read(link, WORD, 8);
     second.run(&mut batch, PATIENCE);
@@ -215,7 +215,7 @@ fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
 
 /// Any process of the user's can cut a file short. The kernel then answers those who have it mapped with SIGBUS.
 #[test]
-fn a_region_that_is_cut_short_is_gone_for_its_peers_until_its_owner_offers_it_anew() {
+fn a_region_that_is_cut_short_is_gone_for_its_peers_until_its_owner_exposes_it_anew() {
     const PAGES: usize = 3;
     let name = "r";
     let spec = RegionSpec { len: PAGES * LEN, ..spec(name, Access::Atomic, 1) };
@@ -223,7 +223,7 @@ fn a_region_that_is_cut_short_is_gone_for_its_peers_until_its_owner_offers_it_an
     for left in [0, 32, 100, LEN as u64] {
         let directory = Directory::new();
         let host = Host::Shm(ShmHost::new(directory.path()));
-        let region = host.offer(&spec, |words| words[WORD / 8..].fill(7)).unwrap();
+        let region = host.expose(&spec, |words| words[WORD / 8..].fill(7)).unwrap();
         let run = RunDirectory::at(directory.path());
         let key = run.find(name, RegionKind::Raw, spec.len, Access::Atomic).unwrap();
         let mut initiator = Initiator::new();
@@ -250,7 +250,7 @@ fn a_region_that_is_cut_short_is_gone_for_its_peers_until_its_owner_offers_it_an
 
         drop(region);
         let region = host
-            .offer(&RegionSpec { instance: Instance::alone(2), ..spec.clone() }, |words| words[WORD / 8] = 5)
+            .expose(&RegionSpec { instance: Instance::alone(2), ..spec.clone() }, |words| words[WORD / 8] = 5)
             .unwrap();
         assert!(!region.is_lost());
         let link = initiator.connect(&key, PATIENCE).unwrap();
@@ -272,7 +272,7 @@ fn a_common_region_that_is_cut_short_is_made_anew_by_whoever_comes_first() {
         let directory = Directory::new();
         let host = ShmHost::new(directory.path());
         let board = spec("board", Access::Atomic, 1);
-        let held: Vec<_> = (0..4).map(|_| host.offer_common(&board, |_| {}).unwrap()).collect();
+        let held: Vec<_> = (0..4).map(|_| host.expose_common(&board, |_| {}).unwrap()).collect();
         File::options()
             .write(true)
             .open(directory.path().join("board.region"))
@@ -281,11 +281,12 @@ fn a_common_region_that_is_cut_short_is_made_anew_by_whoever_comes_first() {
             .unwrap();
         assert!(held.iter().all(Region::is_lost));
         let anew = std::thread::scope(|scope| {
-            let offer = |region| {
+            let expose = |region| {
                 drop(region);
-                host.offer_common(&board, |words| words[WORD / 8] = 9).unwrap()
+                host.expose_common(&board, |words| words[WORD / 8] = 9).unwrap()
             };
-            let threads: Vec<_> = held.into_iter().map(|region| scope.spawn(move || offer(region))).collect();
+            let threads: Vec<_> =
+                held.into_iter().map(|region| scope.spawn(move || expose(region))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         let (mut initiator, link) = directory.link("board", Access::Atomic);
@@ -305,7 +306,7 @@ fn many_processes_make_one_common_region() {
                 scope.spawn(|| {
                     let host = ShmHost::new(directory.path());
                     let board = spec("board", Access::Atomic, 1);
-                    let region = host.offer_common(&board, |words| words[WORD / 8] = 9).unwrap();
+                    let region = host.expose_common(&board, |words| words[WORD / 8] = 9).unwrap();
                     assert_eq!(region.load(WORD) % 100, 9);
                     let (mut initiator, link) = directory.link("board", Access::Atomic);
                     let mut batch = Batch::new();
@@ -314,7 +315,7 @@ fn many_processes_make_one_common_region() {
                 });
             }
         });
-        let region = ShmHost::new(directory.path()).offer_common(&spec("board", Access::Atomic, 1), |_| {});
+        let region = ShmHost::new(directory.path()).expose_common(&spec("board", Access::Atomic, 1), |_| {});
         assert_eq!(region.unwrap().load(WORD), 809);
     }
 }
@@ -344,7 +345,7 @@ fn a_claim_lasts_as_long_as_its_process() {
 #[test]
 fn what_cannot_be_made_is_an_error_with_a_hint() {
     let nowhere = Host::Shm(ShmHost::new("/nonexistent/run"));
-    let error = nowhere.offer(&spec("r", Access::Atomic, 1), |_| {}).unwrap_err();
+    let error = nowhere.expose(&spec("r", Access::Atomic, 1), |_| {}).unwrap_err();
     assert!(matches!(error, Error::Create { .. }), "{error}");
     let parent = tempfile::tempdir().unwrap();
     fs::write(parent.path().join("file"), "").unwrap();
@@ -409,12 +410,12 @@ fn other_process() {
             }
             say(&done);
         }
-        "offer" => {
+        "expose" => {
             let told_first = told();
             let (access, incarnation) = told_first.split_once(' ').unwrap();
             let access = if access == "atomic" { Access::Atomic } else { Access::ReadOnly };
-            let region = host.offer(&spec("r", access, incarnation.parse().unwrap()), |_| {}).unwrap();
-            say(&"offered");
+            let region = host.expose(&spec("r", access, incarnation.parse().unwrap()), |_| {}).unwrap();
+            say(&"exposed");
             while let Some(value) = told().strip_prefix("store ") {
                 region.store(WORD, value.parse().unwrap(), Ordering::Release);
                 say(&"stored");
@@ -424,13 +425,13 @@ fn other_process() {
             let file = File::from(memfd_create("theirs", MemfdFlags::CLOEXEC).unwrap());
             file.set_len(LEN as u64).unwrap();
             file.write_all_at(&77u64.to_ne_bytes(), WORD as u64).unwrap();
-            let _region = host.offer_mapped(&spec("r", Access::ReadOnly, 1), &file).unwrap();
-            say(&"offered");
+            let _region = host.expose_mapped(&spec("r", Access::ReadOnly, 1), &file).unwrap();
+            say(&"exposed");
             told();
         }
         "claim" => {
             let _claim = RunDirectory::open(directory).unwrap().claim().unwrap();
-            let _region = host.offer(&spec("r", Access::Atomic, 1), |_| {}).unwrap();
+            let _region = host.expose(&spec("r", Access::Atomic, 1), |_| {}).unwrap();
             fs::write(directory.join(".r.0123.new"), "half").unwrap();
             fs::write(directory.join("t.tcpkey"), "tcp 127.0.0.1:1 00").unwrap();
             say(&"claimed");
@@ -438,7 +439,7 @@ fn other_process() {
         }
         "fill" => {
             let too_long = RegionSpec { len: 1 << 20, ..spec("r", Access::Atomic, 1) };
-            say(&host.offer(&too_long, |_| {}).unwrap_err());
+            say(&host.expose(&too_long, |_| {}).unwrap_err());
             say(&format!("left: {}", fs::read_dir(directory).unwrap().count()));
         }
         role => panic!("no such role: {role}"),
@@ -450,7 +451,7 @@ fn a_region_whose_file_is_removed_or_replaced_is_lost() {
     let directory = Directory::new();
     let file = directory.path().join("r.region");
     for replace in [false, true] {
-        let owner = directory.offer("r", Access::ReadOnly, 7);
+        let owner = directory.expose("r", Access::ReadOnly, 7);
         let (mut initiator, old) = directory.link("r", Access::ReadOnly);
         assert!(initiator.is_current(old) && !owner.is_lost());
         if replace {
@@ -461,7 +462,7 @@ fn a_region_whose_file_is_removed_or_replaced_is_lost() {
             fs::remove_file(&file).unwrap();
         }
         assert!(!initiator.is_current(old) && owner.is_lost(), "no peer would find it");
-        let next = directory.offer("r", Access::ReadOnly, 8);
+        let next = directory.expose("r", Access::ReadOnly, 8);
         let new = initiator.connect(&directory.key("r", Access::ReadOnly), PATIENCE).unwrap();
         assert!(initiator.is_current(new) && !initiator.is_current(old) && !next.is_lost());
     }
@@ -475,7 +476,7 @@ fn a_region_whose_socket_is_removed_or_replaced_is_lost() {
     for replace in [false, true] {
         let memory = File::from(memfd_create("ours", MemfdFlags::CLOEXEC).unwrap());
         memory.set_len(LEN as u64).unwrap();
-        let owner = host.offer_mapped(&spec("r", Access::ReadOnly, 1), &memory).unwrap();
+        let owner = host.expose_mapped(&spec("r", Access::ReadOnly, 1), &memory).unwrap();
         assert!(!owner.is_lost());
         if replace {
             fs::rename(directory.path().join("r.region"), &socket).unwrap();
@@ -484,7 +485,7 @@ fn a_region_whose_socket_is_removed_or_replaced_is_lost() {
         }
         assert!(owner.is_lost());
         drop(owner);
-        let next = host.offer_mapped(&spec("r", Access::ReadOnly, 2), &memory).unwrap();
+        let next = host.expose_mapped(&spec("r", Access::ReadOnly, 2), &memory).unwrap();
         directory.link("r", Access::ReadOnly);
         assert!(!next.is_lost());
     }
@@ -494,15 +495,15 @@ fn a_region_whose_socket_is_removed_or_replaced_is_lost() {
 fn a_region_whose_header_is_overwritten_is_lost() {
     let directory = Directory::new();
     let host = ShmHost::new(directory.path());
-    let offer = || host.offer_common(&spec("board", Access::Atomic, 1), |_| {});
+    let expose = || host.expose_common(&spec("board", Access::Atomic, 1), |_| {});
     for word in 0..HEADER_BYTES / 8 {
-        let [first, second] = [offer(), offer()].map(Result::unwrap);
+        let [first, second] = [expose(), expose()].map(Result::unwrap);
         let file = File::options().write(true).open(directory.path().join("board.region")).unwrap();
         file.write_all_at(&[0xff; 8], 8 * word as u64).unwrap();
         assert!(first.is_lost() && second.is_lost(), "word {word}");
         drop(first);
         drop(second);
-        assert!(!offer().unwrap().is_lost(), "word {word}");
+        assert!(!expose().unwrap().is_lost(), "word {word}");
     }
 }
 
@@ -529,13 +530,13 @@ impl Directory {
         &self.path
     }
 
-    fn offer(&self, name: &str, access: Access, incarnation: u64) -> Region {
-        self.try_offer(name, access, incarnation).unwrap()
+    fn expose(&self, name: &str, access: Access, incarnation: u64) -> Region {
+        self.try_expose(name, access, incarnation).unwrap()
     }
 
-    fn try_offer(&self, name: &str, access: Access, incarnation: u64) -> Result<Region, Error> {
+    fn try_expose(&self, name: &str, access: Access, incarnation: u64) -> Result<Region, Error> {
         let host = Host::Shm(ShmHost::new(self.path()));
-        host.offer(&spec(name, access, incarnation), |_| {})
+        host.expose(&spec(name, access, incarnation), |_| {})
     }
 
     fn key(&self, name: &str, access: Access) -> Key {

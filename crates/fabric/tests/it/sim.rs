@@ -371,7 +371,7 @@ impl Node {
             access: Access::Atomic,
             instance: Instance::alone(1),
         };
-        Node { region: host.offer(&spec, |_| {}).unwrap() }
+        Node { region: host.expose(&spec, |_| {}).unwrap() }
     }
 
     fn link(&self, network: &Network) -> SimLink {

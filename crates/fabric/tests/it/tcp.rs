@@ -18,7 +18,7 @@ const LEN: usize = 1 << 20;
 
 #[test]
 fn both_directions_may_fill_at_once() {
-    let (host, region) = offered("r", Access::Atomic);
+    let (host, region) = exposed("r", Access::Atomic);
     let mut initiator = Initiator::new();
     let link = initiator.connect(region.key(), PATIENCE).unwrap();
     let words = vec![0x5a5a; LEN / 8 - 8];
@@ -37,7 +37,7 @@ fn both_directions_may_fill_at_once() {
 #[test]
 fn an_answer_cut_by_a_deadline_is_not_taken_for_the_next() {
     let relay = Relay::start();
-    let (_host, region) = offered_behind(&relay, "r", Access::Atomic);
+    let (_host, region) = exposed_behind(&relay, "r", Access::Atomic);
     let mut initiator = Initiator::new();
     let link = initiator.connect(region.key(), PATIENCE).unwrap();
     for round in 1..=20 {
@@ -64,7 +64,7 @@ fn an_answer_cut_by_a_deadline_is_not_taken_for_the_next() {
 #[test]
 fn a_request_cut_by_a_deadline_is_finished_with_the_next() {
     let relay = Relay::start();
-    let (_host, region) = offered_behind(&relay, "r", Access::Atomic);
+    let (_host, region) = exposed_behind(&relay, "r", Access::Atomic);
     let mut initiator = Initiator::new();
     let link = initiator.connect(region.key(), PATIENCE).unwrap();
     relay.pass(Passing::Nothing);
@@ -94,7 +94,7 @@ fn a_request_cut_by_a_deadline_is_finished_with_the_next() {
 #[test]
 fn a_dead_peer_is_seen_long_before_the_deadline() {
     let relay = Relay::start();
-    let (_host, region) = offered_behind(&relay, "r", Access::Atomic);
+    let (_host, region) = exposed_behind(&relay, "r", Access::Atomic);
     let mut initiator = Initiator::new();
     let link = initiator.connect(region.key(), PATIENCE).unwrap();
     relay.pass(Passing::UntilAnswered(20));
@@ -110,7 +110,7 @@ fn a_dead_peer_is_seen_long_before_the_deadline() {
 
 #[test]
 fn nonsense_is_counted_and_closed() {
-    let (host, region) = offered("r", Access::Atomic);
+    let (host, region) = exposed("r", Access::Atomic);
     let address = address(&host);
     let greeted = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -137,7 +137,7 @@ fn nonsense_is_counted_and_closed() {
 fn a_wrong_token_is_refused_and_never_shown() {
     let directory = tempfile::tempdir().unwrap();
     let run = RunDirectory::open(directory.path()).unwrap();
-    let (host, region) = offered("r", Access::Atomic);
+    let (host, region) = exposed("r", Access::Atomic);
     run.publish(region.key()).unwrap();
     let find = || run.find("r", RegionKind::Raw, LEN, Access::Atomic);
     assert_eq!(&find().unwrap(), region.key());
@@ -203,7 +203,7 @@ fn whoever_else_listens_there_is_no_target() {
 
 #[test]
 fn the_thread_ends_with_the_last_of_host_and_regions() {
-    let (host, region) = offered("r", Access::ReadOnly);
+    let (host, region) = exposed("r", Access::ReadOnly);
     let address = address(&host);
     let clone = region.clone();
     drop(host);
@@ -220,7 +220,7 @@ fn the_thread_ends_with_the_last_of_host_and_regions() {
 
 #[test]
 fn a_hundred_links_share_one_wait() {
-    let (host, region) = offered("r", Access::Atomic);
+    let (host, region) = exposed("r", Access::Atomic);
     let mut initiator = Initiator::new();
     let links: Vec<_> = (0..100).map(|_| initiator.connect(region.key(), PATIENCE).unwrap()).collect();
     let mut batch = Batch::new();
@@ -239,31 +239,31 @@ fn a_hundred_links_share_one_wait() {
 
 #[test]
 fn an_address_in_use_is_an_error_that_says_so() {
-    let (host, _region) = offered("r", Access::Atomic);
+    let (host, _region) = exposed("r", Access::Atomic);
     let error = TcpHost::listen(address(&host)).unwrap_err();
     assert!(
         matches!(error, Error::Listen { .. }) && error.to_string().contains("cannot listen on 127.0.0.1:")
     );
 }
 
-fn offered(name: &str, access: Access) -> (Host, Region) {
-    offer(TcpHost::listen(anywhere()).unwrap(), name, access)
+fn exposed(name: &str, access: Access) -> (Host, Region) {
+    expose(TcpHost::listen(anywhere()).unwrap(), name, access)
 }
 
-fn offered_behind(relay: &Relay, name: &str, access: Access) -> (Host, Region) {
+fn exposed_behind(relay: &Relay, name: &str, access: Access) -> (Host, Region) {
     let (host, region) = advertised(name, access, relay.address());
     relay.set_target(address(&host));
     (host, region)
 }
 
 fn advertised(name: &str, access: Access, address: SocketAddr) -> (Host, Region) {
-    offer(TcpHost::listen(anywhere()).unwrap().advertising(address), name, access)
+    expose(TcpHost::listen(anywhere()).unwrap().advertising(address), name, access)
 }
 
-fn offer(host: TcpHost, name: &str, access: Access) -> (Host, Region) {
+fn expose(host: TcpHost, name: &str, access: Access) -> (Host, Region) {
     let host = Host::Tcp(host);
     let spec = RegionSpec { name, kind: RegionKind::Raw, len: LEN, access, instance: Instance::alone(1) };
-    let region = host.offer(&spec, |_| {}).unwrap();
+    let region = host.expose(&spec, |_| {}).unwrap();
     (host, region)
 }
 

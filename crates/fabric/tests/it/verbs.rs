@@ -33,15 +33,15 @@ fn host(device: &Device) -> (VerbsHost, SocketAddr) {
     (VerbsHost::new(device, &endpoint).unwrap(), endpoint.address())
 }
 
-fn offer(host: &VerbsHost, name: &str, access: Access) -> Region {
-    Host::Verbs(host.clone()).offer(&spec(name, access, LEN, 1), |_| {}).unwrap()
+fn expose(host: &VerbsHost, name: &str, access: Access) -> Region {
+    Host::Verbs(host.clone()).expose(&spec(name, access, LEN, 1), |_| {}).unwrap()
 }
 
-fn offer_with_inbox(host: &VerbsHost, slots: usize, message_bytes_max: usize) -> (Region, Inbox) {
+fn expose_with_inbox(host: &VerbsHost, slots: usize, message_bytes_max: usize) -> (Region, Inbox) {
     let inbox = InboxSpec { slots, message_bytes_max };
-    let offered =
-        Host::Verbs(host.clone()).offer_with_inbox(&spec("a", Access::Atomic, LEN, 1), &inbox, |_| {});
-    offered.unwrap()
+    let exposed =
+        Host::Verbs(host.clone()).expose_with_inbox(&spec("a", Access::Atomic, LEN, 1), &inbox, |_| {});
+    exposed.unwrap()
 }
 
 /// Waits until `count` initiators are connected.
@@ -110,11 +110,11 @@ fn a_dead_machine_costs_its_own_reads_alone() {
     let device = Device::open(&DeviceSpec::default()).unwrap();
     let (dying, address) = host(&device);
     let dying = dying.advertising(silent_relay(address));
-    let region = offer(&dying, "dying", Access::Atomic);
+    let region = expose(&dying, "dying", Access::Atomic);
     let living: Vec<_> = (0..7)
         .map(|number| {
             let (host, _) = host(&device);
-            let region = offer(&host, &format!("living-{number}"), Access::Atomic);
+            let region = expose(&host, &format!("living-{number}"), Access::Atomic);
             (host, region)
         })
         .collect();
@@ -188,7 +188,7 @@ fn the_target_of_another_test() {
     let endpoint = Endpoint::listen(address.parse().unwrap(), secret()).unwrap();
     let host = VerbsHost::new(device().unwrap(), &endpoint).unwrap();
     let spec = spec("elsewhere", Access::Atomic, LEN, life.parse().unwrap());
-    let region = Host::Verbs(host).offer(&spec, |_| {}).unwrap();
+    let region = Host::Verbs(host).expose(&spec, |_| {}).unwrap();
     endpoint.publish(region.key());
     // The harness may not have ended its own line.
     println!("\nat {}", endpoint.address());
@@ -199,7 +199,7 @@ fn the_target_of_another_test() {
 fn a_killed_process_is_reported_at_once_and_comes_back() {
     let Some(device) = device() else { return };
     let (other, _) = host(device);
-    let other = offer(&other, "other", Access::Atomic);
+    let other = expose(&other, "other", Access::Atomic);
     let mut initiator = initiator(device);
     let alive = initiator.connect(other.key(), PATIENCE).unwrap();
     let mut target = Target::start(ANY, 1);
@@ -249,7 +249,7 @@ fn a_killed_process_is_reported_at_once_and_comes_back() {
 fn the_device_refuses_what_the_region_does_not_grant() {
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let region = offer(&host, "a", Access::ReadOnly);
+    let region = expose(&host, "a", Access::ReadOnly);
     region.store(WORD, 42, Ordering::Release);
     let endpoint = Endpoint::listen(ANY.parse().unwrap(), secret()).unwrap();
     endpoint.publish(region.key());
@@ -288,7 +288,7 @@ fn the_device_refuses_what_the_region_does_not_grant() {
 fn who_is_evicted_is_out_at_once_and_alone() {
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let region = offer(&host, "a", Access::Atomic);
+    let region = expose(&host, "a", Access::Atomic);
     let (mut staying, mut leaving) = (initiator(device), initiator(device));
     let stays = staying.connect(region.key(), PATIENCE).unwrap();
     let leaves = leaving.connect(region.key(), PATIENCE).unwrap();
@@ -314,7 +314,7 @@ fn a_batch_that_was_given_up_is_left_alone() {
     const EACH: u64 = 3000;
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let region = offer(&host, "a", Access::Atomic);
+    let region = expose(&host, "a", Access::Atomic);
     let mut initiator = initiator(device);
     let link = initiator.connect(region.key(), PATIENCE).unwrap();
     let mut batch = Batch::new();
@@ -348,7 +348,7 @@ fn links_come_and_go_with_work_in_flight() {
     const ROUNDS: usize = 50;
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let region = offer(&host, "a", Access::Atomic);
+    let region = expose(&host, "a", Access::Atomic);
     let (mut kept, mut batch) = (initiator(device), Batch::new());
     let stays = kept.connect(region.key(), PATIENCE).unwrap();
     for round in 0..ROUNDS {
@@ -374,7 +374,7 @@ fn messages_outlive_their_link() {
     const LONG: usize = 100_001;
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let (region, mut inbox) = offer_with_inbox(&host, 2, LONG);
+    let (region, mut inbox) = expose_with_inbox(&host, 2, LONG);
     for round in 0..5_u8 {
         let mut leaving = initiator(device);
         let link = leaving.connect(region.key(), PATIENCE).unwrap();
@@ -396,7 +396,7 @@ fn messages_outlive_their_link() {
 fn an_inbox_takes_nothing_from_who_is_evicted() {
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let (region, mut inbox) = offer_with_inbox(&host, 2, 8);
+    let (region, mut inbox) = expose_with_inbox(&host, 2, 8);
     let (mut staying, mut leaving) = (initiator(device), initiator(device));
     let stays = staying.connect(region.key(), PATIENCE).unwrap();
     let leaves = leaving.connect(region.key(), PATIENCE).unwrap();
@@ -425,7 +425,7 @@ fn there_may_be_more_links_than_there_was_room_for_at_first() {
     const LINKS: usize = 70;
     let Some(device) = device() else { return };
     let (host, _) = host(device);
-    let region = offer(&host, "a", Access::Atomic);
+    let region = expose(&host, "a", Access::Atomic);
     let mut initiator = initiator(device);
     let links: Vec<_> = (0..LINKS).map(|_| initiator.connect(region.key(), PATIENCE).unwrap()).collect();
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! The lines that Envoy needs. It is led by memory, through a dynamic module.
+//! The lines that Envoy needs. It is controlled through memory, through a dynamic module.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,11 +7,11 @@ use sidelong_config::ServerAddress;
 
 use super::Pool;
 
-/// A listener with a virtual host for each pool, and the pools' clusters, as YAML, led by the front of that prefix or by Envoy
+/// A listener with a virtual host for each pool, and the pools' clusters, as YAML, controlled by the front of that prefix or by Envoy
 /// itself. `admits` if a site has a target, so that clients may be rejected.
 pub(crate) fn lines(
     pools: &[Pool<'_>],
-    led: Option<&str>,
+    controlled: Option<&str>,
     admits: bool,
     listen: Option<SocketAddr>,
 ) -> String {
@@ -19,10 +19,10 @@ pub(crate) fn lines(
         Some(listen) => (format!("{:?}", listen.ip().to_string()), listen.port()),
         None => ("0.0.0.0".to_owned(), 80),
     };
-    let admits = led.filter(|_| admits);
+    let admits = controlled.filter(|_| admits);
     let admission = if admits.is_some() { ADMISSION } else { "" };
     let hosts: String = pools.iter().map(|pool| virtual_host(pool, admits)).collect();
-    let clusters: String = pools.iter().map(|pool| of_pool(pool, led)).collect();
+    let clusters: String = pools.iter().map(|pool| of_pool(pool, controlled)).collect();
     format!(
         r#"static_resources:
   listeners:
@@ -86,7 +86,7 @@ fn virtual_host(pool: &Pool<'_>, admits: Option<&str>) -> String {
 }
 
 /// The cluster of a pool.
-fn of_pool(pool: &Pool<'_>, led: Option<&str>) -> String {
+fn of_pool(pool: &Pool<'_>, controlled: Option<&str>) -> String {
     let mut endpoints = String::new();
     for (_, address) in &pool.servers {
         let address = match address {
@@ -97,7 +97,7 @@ fn of_pool(pool: &Pool<'_>, led: Option<&str>) -> String {
         };
         let _ = writeln!(endpoints, "        - endpoint: {{ address: {{ {address} }} }}");
     }
-    let policy = match led {
+    let policy = match controlled {
         None => "    lb_policy: LEAST_REQUEST\n".to_owned(),
         Some(prefix) => policy(&words(pool, prefix)),
     };

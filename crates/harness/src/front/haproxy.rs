@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use sidelong_app::front::{haproxy_backend, haproxy_socket};
-use sidelong_config::{FrontEntry, LedBy, ServerAddress};
+use sidelong_config::{ControlledBy, FrontEntry, ServerAddress};
 use sidelong_edge::haproxy_admission;
 
 use super::Pool;
@@ -29,22 +29,22 @@ pub(crate) fn lua_lines(prefix: &str, lua: &Path) -> String {
     format!("    setenv SIDELONG_FRONT {prefix}\n{found}    lua-load-per-thread {}\n", lua.display())
 }
 
-/// Backends of HAProxy, led by a front or by HAProxy itself. `admits` if a site has a target, so that clients may be rejected.
-pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: bool) -> String {
+/// Backends of HAProxy, controlled by a front or by HAProxy itself. `admits` if a site has a target, so that clients may be rejected.
+pub(crate) fn backends(pools: &[Pool<'_>], controlled: Option<&FrontEntry>, admits: bool) -> String {
     let mut lines = String::new();
     for pool in pools {
         // leastconn takes weights of any size, and evens out what changes between two of them.
-        let name = haproxy_backend(led, pool.name);
+        let name = haproxy_backend(controlled, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
-        let by = led.map(FrontEntry::led_by);
+        let by = controlled.map(FrontEntry::controlled_by);
         match by.filter(|_| admits) {
-            Some(LedBy::Choose) => {
+            Some(ControlledBy::Choose) => {
                 let _ = writeln!(lines, "    http-request lua.sidelong_admission {}", pool.name);
             }
-            Some(LedBy::Weights) => lines += &haproxy_admission(pool.name, "    "),
+            Some(ControlledBy::Weights) => lines += &haproxy_admission(pool.name, "    "),
             None => {}
         }
-        if by == Some(LedBy::Choose) {
+        if by == Some(ControlledBy::Choose) {
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
             let _ = writeln!(
                 lines,

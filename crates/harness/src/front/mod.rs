@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use sidelong_app::front::{directory, haproxy_backend};
-use sidelong_config::{Cluster, FrontEntry, LedBy, Node, Proxy, ServerAddress, Site};
+use sidelong_config::{Cluster, ControlledBy, FrontEntry, Node, Proxy, ServerAddress, Site};
 
 use crate::programs::httpd_modules;
 
@@ -46,7 +46,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The lines that the proxy's own configuration needs to be led.
+/// The lines that the proxy's own configuration needs to be controlled.
 pub fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
     let prefix = prefix(cluster, entry);
     let pools = Pool::of_sites(cluster, true);
@@ -64,9 +64,9 @@ pub fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), admits, None),
         Proxy::Haproxy => {
-            let lua = match entry.led_by() {
-                LedBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
-                LedBy::Weights => String::new(),
+            let lua = match entry.controlled_by() {
+                ControlledBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
+                ControlledBy::Weights => String::new(),
             };
             haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry), admits)
         }
@@ -80,18 +80,18 @@ pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
     directory(cluster, entry).join(&entry.name).display().to_string()
 }
 
-/// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself. `admits` if a site has a target, so that
+/// Upstreams and servers of nginx, controlled by the front of that prefix or by nginx itself. `admits` if a site has a target, so that
 /// clients may be rejected.
 pub(crate) fn nginx(
     pools: &[Pool<'_>],
-    led: Option<&str>,
+    controlled: Option<&str>,
     admits: bool,
     listen: Option<SocketAddr>,
 ) -> String {
     let mut text = String::new();
     for Pool { name, hosts, servers, .. } in pools {
         let listen = listen.map_or_else(String::new, |address| format!("    listen {address};\n"));
-        let (balance, admission) = match led {
+        let (balance, admission) = match controlled {
             Some(prefix) => {
                 let admission = match admits {
                     true => format!("    sidelong_admission {prefix} {name};\n"),
@@ -118,16 +118,16 @@ pub(crate) fn nginx(
 /// Virtual hosts of httpd and their balancers, likewise.
 pub(crate) fn httpd(
     pools: &[Pool<'_>],
-    led: Option<&str>,
+    controlled: Option<&str>,
     admits: bool,
     listen: Option<SocketAddr>,
 ) -> String {
-    let mut text = led.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
+    let mut text = controlled.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
     let listen = listen.map_or_else(|| "*:80".to_owned(), |address| address.to_string());
     for Pool { name, hosts, servers, .. } in pools {
         let (first, aliases) = hosts.split_first().unwrap_or((&"", &[]));
         let aliases: String = aliases.iter().map(|host| format!("    ServerAlias {host}\n")).collect();
-        let (site, method) = match led {
+        let (site, method) = match controlled {
             Some(_) => {
                 let admission = if admits { "    SidelongAdmission On\n" } else { "" };
                 (format!("    SidelongSite {name}\n{admission}"), "sidelong")
@@ -150,10 +150,14 @@ pub(crate) fn httpd(
 }
 
 /// The frontend of HAProxy before its backends.
-pub(crate) fn haproxy_frontend(pools: &[Pool<'_>], led: Option<&FrontEntry>, listen: SocketAddr) -> String {
+pub(crate) fn haproxy_frontend(
+    pools: &[Pool<'_>],
+    controlled: Option<&FrontEntry>,
+    listen: SocketAddr,
+) -> String {
     let mut text = format!("frontend clients\n    bind {listen}\n");
     for pool in pools {
-        let backend = haproxy_backend(led, pool.name);
+        let backend = haproxy_backend(controlled, pool.name);
         let _ = writeln!(
             text,
             "    use_backend {backend} if {{ hdr(host),field(1,:) -i {} }}",

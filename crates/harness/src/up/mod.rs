@@ -56,7 +56,7 @@ pub use proxies::{By, FrontMake};
 pub use results::{CacheLoad, CacheSummary, SiteSummary, Spread, Summary};
 pub use servers::Make;
 
-/// Kinds of parts whose CPU time under the load is told: what clients connect to, and what leads it.
+/// Kinds of parts whose CPU time under the load is told: what clients connect to, and what controls it.
 const MEASURED: [&[&str]; 2] = [&["edge", "proxy"], &["front"]];
 /// Interval of scans of the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -186,7 +186,7 @@ impl Prepared {
             let foreign = (self.servers, self.proxies);
             Up::start(self.options, self.parts, foreign, &mut self.home, Arc::clone(stop)).and_then(drive)
         });
-        // The parts have ended, so what they offered is useless.
+        // The parts have ended, so what they exposed is useless.
         let mut swept = run.sweep();
         if is_demo {
             swept = swept.and(Auction::clear(run.path()));
@@ -283,8 +283,9 @@ impl<'a> Up<'a> {
         for edge in &parts.cluster.edges {
             children.start("edge", &edge.name, None)?;
         }
-        let by_itself = |name: &str| proxies.iter().any(|proxy| proxy.front() == name && !proxy.is_led());
-        for front in parts.cluster.fronts.iter().filter(|front| front.leads.is_some()) {
+        let by_itself =
+            |name: &str| proxies.iter().any(|proxy| proxy.front() == name && !proxy.is_controlled());
+        for front in parts.cluster.fronts.iter().filter(|front| front.controls.is_some()) {
             if !by_itself(&front.name) {
                 children.start("front", &front.name, None)?;
             }

@@ -36,9 +36,9 @@ pub(super) fn summary(
             p50_ms: latency.p50_ms,
             p99_ms: latency.p99_ms,
             max_ms: latency.max_ms,
-            turned_away: load.map_or(0, |load| load.turned_away),
-            refusal_ms_p50: refusal.p50_ms,
-            refusal_ms_p99: refusal.p99_ms,
+            rejected: load.map_or(0, |load| load.rejected),
+            rejection_ms_p50: refusal.p50_ms,
+            rejection_ms_p99: refusal.p99_ms,
             nodes: monitor.serving(SiteId::new(index)),
         }
     });
@@ -49,7 +49,7 @@ pub(super) fn summary(
         seconds: of.map_or(0.0, |load| load.seconds),
         requests: of.map_or(0, |load| load.requests),
         errors: of.map_or(0, |load| load.errors),
-        turned_away: of.map_or(0, |load| load.turned_away),
+        rejected: of.map_or(0, |load| load.rejected),
         errors_by_kind: of.map(|load| load.errors_by_kind).unwrap_or_default(),
         moves: moves.count,
         move_ms: moves.took.spread(),

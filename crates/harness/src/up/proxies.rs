@@ -1,4 +1,4 @@
-//! Proxies of other makes, which `up --front` starts in place of the edges, each led by a front or left to itself.
+//! Proxies of other makes, which `up --front` starts in place of the edges, each controlled by a front or left to itself.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,9 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use rustix::process::geteuid;
-use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, LedBy, Proxy as Make};
+use sidelong_config::{
+    Cluster, ClusterFile, Configuration, ControlledBy, EdgeEntry, FrontEntry, Proxy as Make,
+};
 
 use crate::programs::{self, Nginx};
 
@@ -38,14 +40,14 @@ pub enum By {
 }
 
 impl By {
-    /// Whether fronts lead the proxies.
-    pub(super) const fn is_led(self) -> bool {
+    /// Whether fronts control the proxies.
+    pub(super) const fn is_controlled(self) -> bool {
         matches!(self, By::Sidelong | By::Choose)
     }
 
     /// What the fronts' entries say of it.
-    fn at_fronts(self) -> Option<LedBy> {
-        (self == By::Choose).then_some(LedBy::Choose)
+    fn at_fronts(self) -> Option<ControlledBy> {
+        (self == By::Choose).then_some(ControlledBy::Choose)
     }
 }
 
@@ -87,13 +89,13 @@ impl FrontMake {
         }
     }
 
-    /// The module by which it is led so.
-    fn module(self, program: &str, led_by: LedBy) -> Result<Option<PathBuf>, Failure> {
+    /// The module by which it is controlled so.
+    fn module(self, program: &str, controlled_by: ControlledBy) -> Result<Option<PathBuf>, Failure> {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
             FrontMake::Httpd => ("mod_sidelong.so", programs::httpd_modules().map(PathBuf::from), "httpd"),
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
-            FrontMake::Haproxy if led_by == LedBy::Choose => {
+            FrontMake::Haproxy if controlled_by == ControlledBy::Choose => {
                 has_lua(program)?;
                 ("sidelong.lua", Path::new(haproxy::LUA).parent().map(Path::to_owned), "haproxy")
             }
@@ -140,11 +142,11 @@ pub(super) struct Proxy {
     make: FrontMake,
     by: By,
     program: &'static str,
-    /// What it loads to be led.
+    /// What it loads to be controlled.
     module: Option<PathBuf>,
     listen: SocketAddr,
     threads: usize,
-    /// The front that leads it, if one does.
+    /// The front that controls it, if one does.
     front: FrontEntry,
     /// Its settings, but for the paths of its own directory.
     lines: String,
@@ -165,9 +167,9 @@ pub(super) fn in_place_of_edges(
     };
     let run = file.cluster()?.run_dir;
     let program = foreign::find(names, "--front")?;
-    let led = FrontEntry { by: by.at_fronts(), ..FrontEntry::new("", make.of_file()) };
-    let module = if by.is_led() { make.module(program, led.led_by())? } else { None };
-    if !by.is_led() && file.baseline.configuration == Configuration::Reconfigured {
+    let controlled = FrontEntry { by: by.at_fronts(), ..FrontEntry::new("", make.of_file()) };
+    let module = if by.is_controlled() { make.module(program, controlled.controlled_by())? } else { None };
+    if !by.is_controlled() && file.baseline.configuration == Configuration::Reconfigured {
         // Nobody would move nodes.
         file.baseline.configuration = Configuration::Rigid;
     }
@@ -177,7 +179,7 @@ pub(super) fn in_place_of_edges(
         let EdgeEntry { name, listen, fabric_listen, admin, threads, .. } = &edge;
         let socket = (make == FrontMake::Haproxy).then(|| run.join(format!("{name}-haproxy.socket")));
         let (name, fabric_listen, admin) = (name.clone(), *fabric_listen, *admin);
-        let front = FrontEntry { name, socket, fabric_listen, admin, ..led.clone() };
+        let front = FrontEntry { name, socket, fabric_listen, admin, ..controlled.clone() };
         file.fronts.push(front.clone());
         let (listen, threads, module) = (*listen, *threads, module.clone());
         proxies.push(Proxy { make, by, program, module, listen, threads, front, lines: String::new() });
@@ -189,7 +191,7 @@ pub(super) fn in_place_of_edges(
 
 /// Turns the edges into one front that directs connections. Each site that has no address for that gets one.
 fn connect_in_place_of_edges(file: &mut ClusterFile, by: By) -> Result<(), Failure> {
-    if !by.is_led() {
+    if !by.is_controlled() {
         return Err(Failure::new("--front connect: there is no proxy that could choose: leave out --by"));
     }
     let edges = std::mem::take(&mut file.edges);
@@ -226,23 +228,23 @@ fn is_plain(edge: &EdgeEntry) -> Result<(), Failure> {
 }
 
 impl Proxy {
-    /// The name of the front that leads it, and of the edge that it replaces.
+    /// The name of the front that controls it, and of the edge that it replaces.
     pub(super) fn front(&self) -> &str {
         &self.front.name
     }
 
-    /// Whether its front leads it.
-    pub(super) fn is_led(&self) -> bool {
-        self.by.is_led()
+    /// Whether its front controls it.
+    pub(super) fn is_controlled(&self) -> bool {
+        self.by.is_controlled()
     }
 
     fn lines(&self, cluster: &Cluster) -> String {
         let pools = match self.by {
             By::Shared => Pool::shared(cluster),
-            By::Sidelong | By::Choose | By::Own => Pool::of_sites(cluster, self.is_led()),
+            By::Sidelong | By::Choose | By::Own => Pool::of_sites(cluster, self.is_controlled()),
         };
         let prefix = front::prefix(cluster, &self.front);
-        let prefix = self.is_led().then_some(&*prefix);
+        let prefix = self.is_controlled().then_some(&*prefix);
         let admits = cluster.has_admission();
         match self.make {
             FrontMake::Nginx => front::nginx(&pools, prefix, admits, Some(self.listen)),
@@ -250,16 +252,16 @@ impl Proxy {
             FrontMake::Envoy => envoy::lines(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
-                let led = self.is_led().then_some(&self.front);
-                let global = led.map_or_else(|| "global\n".to_owned(), haproxy::socket_line);
+                let controlled = self.is_controlled().then_some(&self.front);
+                let global = controlled.map_or_else(|| "global\n".to_owned(), haproxy::socket_line);
                 let lua = self.module.as_ref().zip(prefix);
                 let lua = lua.map_or_else(String::new, |(module, prefix)| haproxy::lua_lines(prefix, module));
                 format!(
                     "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 60s\n    \
                      timeout server 60s\n{}{}",
                     self.threads,
-                    front::haproxy_frontend(&pools, led, self.listen),
-                    haproxy::backends(&pools, led, admits)
+                    front::haproxy_frontend(&pools, controlled, self.listen),
+                    haproxy::backends(&pools, controlled, admits)
                 )
             }
         }

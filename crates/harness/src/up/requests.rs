@@ -73,7 +73,7 @@ impl Requests {
 fn outcome(error: Option<ErrorKind>) -> &'static str {
     match error {
         None => "answered",
-        Some(ErrorKind::Refused) => "refused",
+        Some(ErrorKind::Rejected) => "rejected",
         Some(ErrorKind::Closed) => "closed",
         Some(_) => "failed",
     }

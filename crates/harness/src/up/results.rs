@@ -16,7 +16,7 @@ pub struct Summary {
     /// Requests that failed.
     pub errors: u64,
     /// Requests that the edges rejected, as the load saw it: answered with 503 and the reason, or closed at the door.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Rejected and failed requests by kind.
     pub errors_by_kind: Errors,
     /// Moves of nodes between sites.
@@ -132,11 +132,11 @@ pub struct SiteSummary {
     /// The longest response time.
     pub max_ms: f64,
     /// Requests of the load that the edges rejected.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Median time until the load knew of a rejection.
-    pub refusal_ms_p50: f64,
+    pub rejection_ms_p50: f64,
     /// 99th percentile of the same.
-    pub refusal_ms_p99: f64,
+    pub rejection_ms_p99: f64,
     /// Nodes that serve it at the end.
     pub nodes: usize,
 }
@@ -180,16 +180,16 @@ mod tests {
             p50_ms: 1.0,
             p99_ms: 2.0,
             max_ms: 3.0,
-            turned_away: 0,
-            refusal_ms_p50: 0.0,
-            refusal_ms_p99: 0.0,
+            rejected: 0,
+            rejection_ms_p50: 0.0,
+            rejection_ms_p99: 0.0,
             nodes: 3,
         };
         Summary {
             seconds,
             requests,
             errors: 0,
-            turned_away: 0,
+            rejected: 0,
             errors_by_kind: Errors::default(),
             moves: 0,
             move_ms: None,
@@ -217,7 +217,7 @@ mod tests {
         let written = serde_json::to_string(&summary).unwrap();
         assert_eq!(serde_json::from_str::<Summary>(&written).unwrap(), summary);
         let names =
-            ["turned_away", "mean_ms", "max_ms", "move_ms", "refusal_ms_p99", "refused", "p50", "clients"];
+            ["rejected", "mean_ms", "max_ms", "move_ms", "rejection_ms_p99", "rejected", "p50", "clients"];
         for name in names {
             let renamed = written.replace(&format!("\"{name}\""), "\"renamed\"");
             assert_ne!(renamed, written);

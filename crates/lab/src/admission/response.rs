@@ -120,8 +120,8 @@ fn run(bench: &mut Bench<'_>, demands: &[Demand], clients: &[u32]) -> Result<()>
                     ("mean_ms", summary.mean_ms),
                     ("p99_ms", summary.p99_ms),
                     ("requests_per_s", summary.requests_per_s),
-                    ("answered", (summary.requests - summary.errors - summary.turned_away) as f64),
-                    ("rejected", summary.turned_away as f64),
+                    ("answered", (summary.requests - summary.errors - summary.rejected) as f64),
+                    ("rejected", summary.rejected as f64),
                 ];
                 bench.sample(&format!("{workload}/{clients}/{}", system.word()), figures)
             })?;

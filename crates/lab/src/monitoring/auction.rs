@@ -33,7 +33,7 @@ pub(super) const START: Duration = Duration::from_secs(10);
 pub(super) enum System {
     /// Edges, which read the load by a scheme.
     Edges(Scheme),
-    /// nginx, led by fronts that read it by rdma-sync.
+    /// nginx, controlled by fronts that read it by rdma-sync.
     Nginx,
 }
 
@@ -45,7 +45,7 @@ impl System {
         }
     }
 
-    /// The paper's front end chooses by the last scan; a front that leads another proxy cannot.
+    /// The paper's front end chooses by the last scan; a front that controls another proxy cannot.
     const fn balance(self) -> Balance {
         match self {
             System::Edges(_) => Balance::LastLook,

@@ -92,7 +92,7 @@ pub(crate) const MT1: Experiment = Experiment::new(
             settings(json!({
                 "run_s": TIMES[usize::from(quick)].as_secs_f64(),
                 "set_up": auction::describe(),
-                // Why no nginx could be led.
+                // Why no nginx could be controlled.
                 "without_nginx": null,
             }))
         },
@@ -132,7 +132,7 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
                     let case = format!("{persons}/{background}/{}/{}", system.word(), of.interaction);
                     let figures = [
                         ("requests", of.requests as f64),
-                        ("errors", (of.errors + of.turned_away) as f64),
+                        ("errors", (of.errors + of.rejected) as f64),
                         ("mean_ms", of.mean_ms),
                         ("max_ms", of.max_ms),
                     ];

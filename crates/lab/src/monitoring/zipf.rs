@@ -84,7 +84,7 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
                 bench.begin(&name);
                 let (summary, _) = auction.run(bench, &name)?;
                 bench.end();
-                let errors = (summary.errors + summary.turned_away) as f64;
+                let errors = (summary.errors + summary.rejected) as f64;
                 let figures = [("requests_per_s", summary.requests_per_s), ("errors", errors)];
                 bench.sample(&format!("{scheme}/{alpha}"), figures)?;
             }

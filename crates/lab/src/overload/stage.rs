@@ -37,7 +37,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const IN_FLIGHT_MAX: u32 = 3500;
 /// Time for the generator's threads to start.
 const LEAD: Duration = Duration::from_millis(2);
-/// Name of the front that leads httpd, at the place of an edge among the movers.
+/// Name of the front that controls httpd, at the place of an edge among the movers.
 const FRONT: &str = "edge1";
 /// Time limit for the memory of `sidelong front`.
 const FRONT_MAX: Duration = Duration::from_secs(10);
@@ -148,7 +148,7 @@ impl Stage {
         }
     }
 
-    /// Starts the front that leads httpd, and waits until it offers its memory.
+    /// Starts the front that controls httpd, and waits until it offers its memory.
     fn front(&self, bench: &Bench<'_>, name: &str, config: &std::path::Path) -> Result<Process> {
         let memory = self.shared.join(format!("{FRONT}.choice.region"));
         let _ = std::fs::remove_file(&memory);

@@ -1,4 +1,4 @@
-//! Apache httpd with mod_sidelong: a balancer that `sidelong front` leads.
+//! Apache httpd with mod_sidelong: a balancer that `sidelong front` controls.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ const THREADS: u32 = 512;
 
 pub(super) fn describe() -> String {
     format!(
-        "a virtual host and a balancer (lbmethod=sidelong) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; led by `sidelong \
+        "a virtual host and a balancer (lbmethod=sidelong) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; controlled by `sidelong \
          front`, with the targets and the interval of ours"
     )
 }

@@ -44,7 +44,7 @@ pub(crate) struct Deployment {
     pub(crate) target: Duration,
     /// The directory where it may write.
     pub(crate) directory: PathBuf,
-    /// The directory and name of the front that leads httpd.
+    /// The directory and name of the front that controls httpd.
     pub(crate) front: PathBuf,
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum Peer {
     EnvoyAdaptive,
     EnvoyAdmission,
     Haproxy,
-    /// With mod_sidelong, which `sidelong front` leads.
+    /// With mod_sidelong, which `sidelong front` controls.
     Httpd,
 }
 

@@ -280,9 +280,9 @@ fn proxies_of_other_makes_led_and_by_themselves() {
     let verdict =
         |what: &str| report.checks.iter().find(|check| check.what.contains(what)).unwrap().verdict();
     // The stand-in serves all alike, and moves nodes where it may.
-    assert_eq!(verdict("requests/s: nginx, led / Sidelong's edge"), "met");
-    assert_eq!(verdict("equal servers, 1 proxy, p99: envoy, led / by itself"), "met");
-    assert_eq!(verdict("one slow server, 4 proxies, requests/s: httpd, led / by itself"), "MISSED");
+    assert_eq!(verdict("requests/s: nginx, controlled / Sidelong's edge"), "met");
+    assert_eq!(verdict("equal servers, 1 proxy, p99: envoy, controlled / by itself"), "met");
+    assert_eq!(verdict("one slow server, 4 proxies, requests/s: httpd, controlled / by itself"), "MISSED");
 
     // A proxy that is not here is named, and the others are measured.
     let absent = r#"case "$*" in *"--front httpd"*) echo "sidelong: --front: there is no httpd here" >&2; exit 2 ;; esac"#;

@@ -23,5 +23,5 @@ awk -v who="$system" -v mode="$mode" 'BEGIN {
     }
 }' >"$requests"
 none='{"connect":0,"timeout":0,"closed":0,"broken":0,"body":0,"status_4xx":0,"refused":0,"unavailable":0,"status_5xx":0}'
-echo '{"seconds":5,"requests":5000,"errors":0,"turned_away":0,"errors_by_kind":'"$none"',"moves":0,"requests_per_s":1000,' \
+echo '{"seconds":5,"requests":5000,"errors":0,"rejected":0,"errors_by_kind":'"$none"',"moves":0,"requests_per_s":1000,' \
     '"mean_ms":100,"p50_ms":100,"p99_ms":100,"max_ms":100,"lag_ms_p99":0,"sites":[],"clients":[],"step_to_first_request_ms":null,"misdirected":0,"proxies_cpu_s":0,"fronts_cpu_s":0}'

@@ -17,7 +17,7 @@ awk -v configuration="${configuration:-reconfigured}" -v seconds="$((ms / 1000))
                 (configuration == "rigid" && i % 5 == 0) ? 1200 : 20
 }' >"$requests"
 moves=$([ "${configuration:-reconfigured}" = reconfigured ] && echo 40 || echo 0)
-printf '{"seconds":%d,"requests":%d,"errors":0,"turned_away":0,"errors_by_kind":{"connect":0,' "$((ms / 1000))" "$((60 * ms / 1000))"
+printf '{"seconds":%d,"requests":%d,"errors":0,"rejected":0,"errors_by_kind":{"connect":0,' "$((ms / 1000))" "$((60 * ms / 1000))"
 printf '"timeout":0,"closed":0,"broken":0,"body":0,"status_4xx":0,"refused":0,"unavailable":0,'
 printf '"status_5xx":0},"moves":%d,"requests_per_s":60,"mean_ms":20,"p50_ms":20,' "$moves"
 printf '"p99_ms":1200,"max_ms":1200,"lag_ms_p99":0,"clients":[],"sites":[],'

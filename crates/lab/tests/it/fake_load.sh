@@ -14,25 +14,25 @@ if [ "$1" = up ]; then
         rate = 800 + finer * (scheme == "rdma-sync" ? 50 : scheme ~ /^socket/ ? -10 : 0)
         max = scheme ~ /^socket/ && every < 8 ? 250 : 60
         if (busy > 0) max = scheme ~ /^socket/ ? 100 * busy : 10 * busy
-        printf "{\"seconds\":8,\"requests\":%d,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,", rate * 8
+        printf "{\"seconds\":8,\"requests\":%d,\"errors\":0,\"rejected\":0,\"errors_by_kind\":{\"connect\":0,", rate * 8
         printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
         printf "\"status_5xx\":0},\"moves\":0,\"requests_per_s\":%.1f,\"mean_ms\":10,\"p50_ms\":10,", rate
         printf "\"p99_ms\":%.1f,\"max_ms\":%.1f,\"lag_ms_p99\":0,\"clients\":[],", max / 2, max
         printf "\"step_to_first_request_ms\":null,\"misdirected\":0,\"proxies_cpu_s\":0,\"fronts_cpu_s\":0,\"sites\":["
         for (site = 1; site <= 2; site++)
-            printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"turned_away\":0,\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}", \
+            printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"rejected\":0,\"rejection_ms_p50\":0,\"rejection_ms_p99\":0,\"nodes\":3}", \
                 (site > 1 ? "," : ""), (site > 1 ? "zipf" : "auction"), rate * 4, rate / 2, max / 2, max
         printf "]"
         if (demo) {
             names = "Home Browse BrowseRegions BrowseCategoriesInRegion SearchItemsInRegion PutBidAuth Sell AboutMeAuth SearchItemsInCategory"
-            printf ",\"walk\":{\"seconds\":8,\"requests\":90,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,"
+            printf ",\"walk\":{\"seconds\":8,\"requests\":90,\"errors\":0,\"rejected\":0,\"errors_by_kind\":{\"connect\":0,"
             printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
             printf "\"status_5xx\":0},\"refused_by_rules\":0,\"requests_per_s\":11,\"mean_ms\":3,\"p50_ms\":3,\"p99_ms\":%.1f,", max / 2
             printf "\"max_ms\":%.1f,\"lag_ms_p99\":0,\"sessions\":{\"begun\":9,\"ended\":9,\"whole\":9,\"left\":0,\"dropped\":0},", max
             printf "\"interactions\":["
             count = split(names, name, " ")
             for (at = 1; at <= count; at++)
-                printf "%s{\"interaction\":\"%s\",\"requests\":10,\"errors\":0,\"turned_away\":0,\"refused_by_rules\":0,\"mean_ms\":3,\"p99_ms\":%.1f,\"max_ms\":%.1f}", \
+                printf "%s{\"interaction\":\"%s\",\"requests\":10,\"errors\":0,\"rejected\":0,\"refused_by_rules\":0,\"mean_ms\":3,\"p99_ms\":%.1f,\"max_ms\":%.1f}", \
                     (at > 1 ? "," : ""), name[at], max / 2, max
             printf "]}"
         }

@@ -37,12 +37,12 @@ step=null
 [ "$moves" = 0 ] || step='{"count":40,"p50":6.2,"p99":9.9,"max":12.0}'
 awk -v n="$nodes" -v burst="$burst" -v lost="$lost" -v moves="$moves" -v step="$step" -v of_one="$rate" 'BEGIN {
     rate = burst / (burst / (of_one * n) + lost) * 0.97; p50 = 32 / rate * 1000
-    printf "{\"seconds\":12.5,\"requests\":12288,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,"
+    printf "{\"seconds\":12.5,\"requests\":12288,\"errors\":0,\"rejected\":0,\"errors_by_kind\":{\"connect\":0,"
     printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
     printf "\"status_5xx\":0},\"moves\":%d,\"move_ms\":%s,\"requests_per_s\":%.3f,\"mean_ms\":%.3f,", moves, step, rate, p50
     printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"lag_ms_p99\":0,", p50, p50 * 1.8, p50 * 2
     printf "\"sites\":[{\"name\":\"a\",\"requests\":12288,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.3f,", rate
-    printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"turned_away\":0,", p50, p50 * 1.8, p50 * 2
-    printf "\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}],\"clients\":[],"
+    printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"rejected\":0,", p50, p50 * 1.8, p50 * 2
+    printf "\"rejection_ms_p50\":0,\"rejection_ms_p99\":0,\"nodes\":3}],\"clients\":[],"
     printf "\"step_to_first_request_ms\":%s,\"misdirected\":0,\"proxies_cpu_s\":0.4,\"fronts_cpu_s\":0.1}\n", step
 }'

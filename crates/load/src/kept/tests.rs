@@ -75,13 +75,13 @@ impl Node {
 }
 
 /// A reader that knows how many places there are.
-fn reader(node: &Node) -> Kept {
-    let mut kept = Kept::default();
+fn reader(node: &Node) -> NodeState {
+    let mut kept = NodeState::default();
     assert_eq!(kept.look(&node.copy(kept.bytes())), (Look::Never, true), "they are learned first");
     kept
 }
 
-fn whole(kept: &mut Kept, node: &Node) -> Hot {
+fn whole(kept: &mut NodeState, node: &Node) -> Hot {
     let Look::Whole(hot) = kept.look(&node.copy(kept.bytes())).0 else { panic!("it is whole") };
     hot
 }
@@ -134,7 +134,7 @@ fn a_foreign_server_has_the_connections_of_all_its_ports() {
     ]);
     let tcp = |port: u16| ServerAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
     let seen = |servers: Vec<ServerAddress>| {
-        let mut kept = Kept::of(Some(Foreign { servers, workers: None }));
+        let mut kept = NodeState::of(Some(Foreign { servers, workers: None }));
         kept.look(&node.copy(kept.bytes()));
         let hot = whole(&mut kept, &node);
         (hot.valid & valid::CONNECTIONS != 0).then_some((hot.connections, hot.queued))
@@ -251,7 +251,7 @@ fn cpus_without_a_place_are_in_the_sums() {
 fn more_places_than_there_can_be_are_not_read() {
     let mut node = Node::new(7);
     node.beat.places = u16::MAX;
-    let mut kept = Kept::default();
+    let mut kept = NodeState::default();
     kept.look(&node.copy(kept.bytes()));
     assert!(kept.bytes() <= sidelong_layout::KERNEL_BYTES);
     assert_eq!(kept.look(&node.copy(kept.bytes())).0, Look::Never);

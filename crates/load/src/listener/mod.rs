@@ -28,7 +28,7 @@ pub struct Listening {
     /// Connections that wait to be accepted.
     pub queued: u32,
     /// Established connections from other addresses than the edges'. At a Unix socket none is known.
-    pub strangers: u32,
+    pub bypassing: u32,
 }
 
 /// A foreign server: one that is not Sidelong's, of which the kernel tells.
@@ -59,7 +59,7 @@ impl Listening {
             inode: other.inode,
             established: self.established.saturating_add(other.established),
             queued: self.queued.saturating_add(other.queued),
-            strangers: self.strangers.saturating_add(other.strangers),
+            bypassing: self.bypassing.saturating_add(other.bypassing),
         }
     }
 }
@@ -217,7 +217,7 @@ mod tests {
             let now = listener.look().unwrap();
             assert_eq!(
                 now,
-                Listening { sockets, inode, established: 3, queued: 2, strangers: 0 },
+                Listening { sockets, inode, established: 3, queued: 2, bypassing: 0 },
                 "{server}"
             );
             drop(listening);
@@ -231,13 +231,13 @@ mod tests {
         let server = listening.local_addr().unwrap();
         let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
         let from = _clients[0].local_addr().unwrap().ip();
-        let strangers = |edges: Vec<IpAddr>| {
+        let bypassing = |edges: Vec<IpAddr>| {
             let listener = Listener::new(vec![server.into()]).unwrap().knowing(edges).look();
-            listener.unwrap().strangers
+            listener.unwrap().bypassing
         };
-        assert_eq!(strangers(vec![from]), 0);
-        assert_eq!(strangers(vec!["192.0.2.1".parse().unwrap()]), 3);
-        assert_eq!(strangers(Vec::new()), 0, "who is an edge is not known");
+        assert_eq!(bypassing(vec![from]), 0);
+        assert_eq!(bypassing(vec!["192.0.2.1".parse().unwrap()]), 3);
+        assert_eq!(bypassing(Vec::new()), 0, "who is an edge is not known");
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
             assert_ne!(inode, 0);
             let _clients = [0; 3].map(|_| UnixStream::connect(&path).unwrap());
             let accepted = listening.accept().unwrap();
-            let now = Listening { sockets, inode, established: 3, queued: 2, strangers: 0 };
+            let now = Listening { sockets, inode, established: 3, queued: 2, bypassing: 0 };
             assert_eq!(listener.look().unwrap(), now);
             drop((listening, accepted));
             assert_eq!(listener.look().unwrap(), Listening::default());

@@ -26,7 +26,7 @@ const IPPROTO_TCP: u8 = 6;
 const RECOUNT_NS: u64 = 1_000_000_000;
 
 /// Follows the sockets of the server at an address. Connections from other addresses than those of edges, if these are known, are
-/// those of strangers.
+/// those that bypass the edges.
 #[derive(Debug)]
 pub(super) struct Follower {
     /// The machine's counters of connections.
@@ -82,11 +82,11 @@ fn count(kernel: &mut Kernel, server: SocketAddr, edges: &[IpAddr]) -> io::Resul
         if listens.sockets == 0 {
             continue;
         }
-        let (established, strangers) = (&mut counted.established, &mut counted.strangers);
+        let (established, bypassing) = (&mut counted.established, &mut counted.bypassing);
         dump(kernel, family, ESTABLISHED, server.port(), |socket| {
             let is_its = listens.is_any || socket.local == address;
             *established += u32::from(is_its);
-            *strangers += u32::from(is_its && !edges.is_empty() && !edges.contains(&socket.remote));
+            *bypassing += u32::from(is_its && !edges.is_empty() && !edges.contains(&socket.remote));
         })?;
         // That walk takes milliseconds at times. Connections that came meanwhile are not taken for accepted ones.
         let after = listening(kernel, family, server)?;
@@ -152,7 +152,7 @@ impl Listens {
 struct Counted {
     listens: [Listens; 2],
     established: u32,
-    strangers: u32,
+    bypassing: u32,
     /// The machine's counters just before.
     opened: Option<machine::Tcp>,
     pause: Pause,
@@ -178,7 +178,7 @@ impl Counted {
             false => self.established.max(queued),
         };
         let inode = listens.iter().rev().find(|one| one.sockets > 0).map_or(0, |one| one.inode);
-        Listening { sockets, inode, established, queued, strangers: self.strangers }
+        Listening { sockets, inode, established, queued, bypassing: self.bypassing }
     }
 
     fn is_of(&self, listens: &[Listens; 2]) -> bool {
@@ -195,7 +195,7 @@ impl Counted {
 impl Default for Counted {
     fn default() -> Self {
         let listens = [AddressFamily::INET, AddressFamily::INET6].map(Listens::none);
-        Counted { listens, established: 0, strangers: 0, opened: None, pause: Pause::default() }
+        Counted { listens, established: 0, bypassing: 0, opened: None, pause: Pause::default() }
     }
 }
 

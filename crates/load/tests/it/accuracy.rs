@@ -18,7 +18,7 @@ use sidelong_layout::{Hot, Machine, kept, valid};
 use sidelong_load::proc::machine as proc;
 use sidelong_load::{KernelRecord, KernelSpec, OneSided, Reading, Scope, Source as _, Status, monotonic_ns};
 
-use crate::support::kernel::{Other, keep, offer, reader, skipped};
+use crate::support::kernel::{Other, expose, keep, reader, skipped};
 use crate::support::{all_are, limits, refresh_until};
 
 /// Longer than the intervals of survey and beat.
@@ -37,7 +37,7 @@ impl Kept {
     fn of(test: &str, scope: Scope) -> Option<Kept> {
         let record = keep(test, &KernelSpec::new(scope, 1))?;
         let directory = tempfile::tempdir().unwrap();
-        let region = offer(&record, directory.path(), 1);
+        let region = expose(&record, directory.path(), 1);
         let mut reader = reader(directory.path(), limits());
         refresh_until(&mut reader, all_are::<1>(Status::Fresh));
         Some(Kept { reader, _region: region, _record: record, _directory: directory })

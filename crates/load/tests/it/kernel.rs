@@ -16,7 +16,7 @@ use sidelong_load::{
 };
 use sidelong_state::Record;
 
-use crate::support::kernel::{Other, keep, offer, reader, skipped};
+use crate::support::kernel::{Other, expose, keep, reader, skipped};
 use crate::support::{all_are, limits, refresh_until};
 
 #[test]
@@ -25,7 +25,7 @@ fn the_kernel_keeps_a_record_that_moves() {
     let test = "the_kernel_keeps_a_record_that_moves";
     let Some(record) = keep(test, &KernelSpec::new(Scope::Machine, life)) else { return };
     let directory = tempfile::tempdir().unwrap();
-    let region = offer(&record, directory.path(), life);
+    let region = expose(&record, directory.path(), life);
     let mut reader = reader(directory.path(), limits());
     let [first] = refresh_until(&mut reader, all_are(Status::Fresh));
     let first = first.hot.unwrap();
@@ -174,7 +174,7 @@ fn cpus_without_a_place_are_in_the_sums() {
     let spec = KernelSpec { places_max: 1, ..KernelSpec::new(Scope::Machine, 1) };
     let Some(record) = keep(test, &spec) else { return };
     let directory = tempfile::tempdir().unwrap();
-    let region = offer(&record, directory.path(), 1);
+    let region = expose(&record, directory.path(), 1);
     let mut reader = reader(directory.path(), limits());
     let wanted = valid::RUN_QUEUE | valid::CPU;
     refresh_until(&mut reader, |[now]: &[Reading; 1]| {
@@ -217,7 +217,7 @@ fn without_a_capability_it_says_which() {
     // These two suffice until they are dropped, and the record then needs none.
     let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
     let directory = tempfile::tempdir().unwrap();
-    let region = offer(&record, directory.path(), 1);
+    let region = expose(&record, directory.path(), 1);
     std::thread::spawn(move || {
         set_capabilities(
             None,
@@ -232,7 +232,7 @@ fn without_a_capability_it_says_which() {
         let beat =
             |region: &Region| Beat::validated(&words(region, KERNEL_BEAT)).map_or(0, |beat| beat.beats);
         let directory = tempfile::tempdir().unwrap();
-        let second = offer(&second, directory.path(), 2);
+        let second = expose(&second, directory.path(), 2);
         let before = beat(&second);
         let began = Instant::now();
         while beat(&second) == before {
@@ -290,7 +290,7 @@ const CLOCK_ERROR_NS_MAX: u64 = 1_000_000_000;
 fn soak(test: &str, reads: u64) {
     let Some(record) = keep(test, &KernelSpec::new(Scope::Machine, 9)) else { return };
     let directory = tempfile::tempdir().unwrap();
-    let region = offer(&record, directory.path(), 9);
+    let region = expose(&record, directory.path(), 9);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let churn =
         || {
@@ -385,7 +385,7 @@ fn follows(test: &str, cpus: usize, states: &[&str]) {
     std::fs::write(switch, states[0]).unwrap();
     let Some(record) = keep(test, &KernelSpec::new(Scope::Machine, 1)) else { return };
     let directory = tempfile::tempdir().unwrap();
-    let _region = offer(&record, directory.path(), 1);
+    let _region = expose(&record, directory.path(), 1);
     let mut reader = reader(directory.path(), limits());
     refresh_until(&mut reader, all_are::<1>(Status::Fresh));
     for state in states {

@@ -196,7 +196,7 @@ fn what_is_no_load_region_is_refused_by_name() {
         access: Access::ReadOnly,
         instance: Instance::alone(1),
     };
-    let raw = Host::Shm(ShmHost::new(directory.path())).offer(&raw, |_| {}).unwrap();
+    let raw = Host::Shm(ShmHost::new(directory.path())).expose(&raw, |_| {}).unwrap();
     let refused = Keeper::start(raw, None, || None, KeeperSpec::default()).unwrap_err();
     assert!(matches!(refused, Error::Region { .. }) && refused.to_string().contains("raw"), "{refused}");
 
@@ -225,7 +225,7 @@ fn over_tcp_a_node_that_comes_back_is_found() {
             access: Access::ReadOnly,
             instance: Instance::alone(incarnation),
         };
-        let region = host.offer(&spec, |_| {}).unwrap();
+        let region = host.expose(&spec, |_| {}).unwrap();
         run_directory.publish(region.key()).unwrap();
         let keeper = Keeper::start(region, Some(recorder()), || None, KeeperSpec::default()).unwrap();
         let [fresh] = refresh_until(&mut reader, all_are(Status::Fresh));

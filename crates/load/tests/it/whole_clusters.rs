@@ -18,7 +18,7 @@ use sidelong_state::Publisher;
 use crate::support::{all_are, limits, refresh_until};
 
 /// Regions of these nodes at `host`, found through the directory.
-fn offer(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
+fn expose(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
     let run = RunDirectory::open(directory).unwrap();
     let node = |name: &String| {
         let spec = RegionSpec {
@@ -28,7 +28,7 @@ fn offer(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
             access: Access::ReadOnly,
             instance: Instance::alone(1),
         };
-        let region = host.offer(&spec, |_| {}).unwrap();
+        let region = host.expose(&spec, |_| {}).unwrap();
         run.publish(region.key()).unwrap();
         Node { region, publisher: Publisher::new(1) }
     };
@@ -70,7 +70,7 @@ fn those_with_work_are_read_at_each_look_and_all_stay_fresh() {
     const HOT: usize = 100;
     let directory = tempfile::tempdir().unwrap();
     let names = names(NODES);
-    let mut nodes = offer(&Host::Shm(ShmHost::new(directory.path())), directory.path(), &names);
+    let mut nodes = expose(&Host::Shm(ShmHost::new(directory.path())), directory.path(), &names);
     nodes.iter_mut().enumerate().for_each(|(index, node)| node.publish(u32::from(index < HOT)));
     let pace = Pace { credits: 64, idle_every: 8, unread_max: Duration::from_secs(3600) };
     let mut reader = reader(directory.path(), &names, patient(), pace);
@@ -108,7 +108,7 @@ fn more_nodes_than_credits_answer_over_tcp() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
     let names = names(NODES);
-    let mut nodes = offer(&host, directory.path(), &names);
+    let mut nodes = expose(&host, directory.path(), &names);
     nodes.iter_mut().for_each(|node| node.publish(1));
     let mut reader = reader(directory.path(), &names, patient(), Pace { credits: 16, ..Pace::WHOLE });
     refresh_until(&mut reader, all_are::<NODES>(Status::Fresh));
@@ -160,10 +160,10 @@ fn a_silent_node_costs_its_own_read_only() {
     let relayed = TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = relay(relayed.address(), &stalled);
     let names = names(NODES);
-    let mut nodes = offer(&Host::Tcp(host), directory.path(), &names[..SILENT]);
-    nodes.extend(offer(&Host::Tcp(relayed.advertising(address)), directory.path(), &names[SILENT..=SILENT]));
+    let mut nodes = expose(&Host::Tcp(host), directory.path(), &names[..SILENT]);
+    nodes.extend(expose(&Host::Tcp(relayed.advertising(address)), directory.path(), &names[SILENT..=SILENT]));
     let last = TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    nodes.extend(offer(&Host::Tcp(last), directory.path(), &names[SILENT + 1..]));
+    nodes.extend(expose(&Host::Tcp(last), directory.path(), &names[SILENT + 1..]));
     nodes.iter_mut().for_each(|node| node.publish(1));
 
     // A wait that even a busy machine does not need for an answer on loopback.

@@ -85,20 +85,20 @@ pub struct Reason {
 impl Reason {
     /// The reason in words, with the names of the site that the node leaves and of its new one: "alpha 2.4 requests a
     /// worker for 2 ms, gamma idle".
-    pub const fn told<'a>(&'a self, from: Option<&'a str>, to: &'a str) -> Told<'a> {
-        Told { reason: self, from, to }
+    pub const fn told<'a>(&'a self, from: Option<&'a str>, to: &'a str) -> ReasonInWords<'a> {
+        ReasonInWords { reason: self, from, to }
     }
 }
 
 /// See [`Reason::told`].
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct ReasonInWords<'a> {
     reason: &'a Reason,
     from: Option<&'a str>,
     to: &'a str,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ReasonInWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Reason { source, donor, .. } = self.reason;
         self.tell_need(f)?;
@@ -119,9 +119,9 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-impl Told<'_> {
+impl ReasonInWords<'_> {
     fn tell_need(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { reason, to, .. } = self;
+        let ReasonInWords { reason, to, .. } = self;
         let SiteFigures { load, nodes, strain, admitted, lasted_us } = reason.receiver;
         match (reason.need, strain, load) {
             (Need::Stage, ..) => return write!(f, "{to} to give a better node next"),

@@ -635,7 +635,7 @@ fn without_a_target_answers_take_ever_longer() {
 }
 
 #[test]
-fn nobody_is_turned_away_who_can_be_served() {
+fn nobody_is_rejected_who_can_be_served() {
     let mut sim = Sim::new(Plan::new(&[queue(40)]));
     sim.load(0, 0.85);
     sim.run(3 * S);

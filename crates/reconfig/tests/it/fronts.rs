@@ -8,7 +8,7 @@ use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, FrontMap, FrontWord, Instance, NodeId, Ownership, SiteId, Time};
-use sidelong_reconfig::{Links, board_map, front_region, offer_front};
+use sidelong_reconfig::{Links, board_map, expose_front, front_region};
 use sidelong_state::{Op, Reply, Word};
 
 const NODE: NodeId = NodeId::new(1);
@@ -61,13 +61,13 @@ fn a_mover_reads_what_fronts_state_until_they_are_gone() {
         assert_eq!(read(&mut mover, 0), Reply::Value(0), "it has seen nothing itself");
         assert_eq!(read(&mut mover, 1), GONE, "it has never been there");
 
-        let offered = |incarnation| {
+        let exposed = |incarnation| {
             let host = host(directory.path(), over_tcp);
-            let region = offer_front(&host, "edge2", NODES, Instance::alone(incarnation)).unwrap();
+            let region = expose_front(&host, "edge2", NODES, Instance::alone(incarnation)).unwrap();
             run.publish(region.key()).unwrap();
             (host, region)
         };
-        let (first_host, region) = offered(1);
+        let (first_host, region) = exposed(1);
         assert_eq!(read(&mut mover, 1), Reply::Value(0), "it is there, and has seen nothing");
         let mut edge = other(region, run.clone());
         for (generation, requests) in [(7, 0), (7, 3), (8, 3), (8, 0)] {
@@ -82,7 +82,7 @@ fn a_mover_reads_what_fronts_state_until_they_are_gone() {
         let gone = (0..100).any(|_| read(&mut mover, 1) == GONE);
         assert!(gone, "over tcp: {over_tcp}");
 
-        let (_host, region) = offered(2);
+        let (_host, region) = exposed(2);
         assert_eq!(region.load(FrontMap { nodes: NODES }.node(NODE)), 0, "its next life has seen nothing");
         let again = (0..100).any(|_| read(&mut mover, 1) == Reply::Value(0));
         assert!(again, "over tcp: {over_tcp}");
@@ -115,7 +115,7 @@ fn silence_is_no_sign_that_a_front_is_gone() {
     };
     until_gone(&mut mover);
 
-    // A process that answers, and does not offer the region, has not begun to serve.
+    // A process that answers, and does not expose the region, has not begun to serve.
     let endpoint = Endpoint::listen(refusing, secret).unwrap();
     until_gone(&mut mover);
     drop(endpoint);

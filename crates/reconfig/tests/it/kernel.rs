@@ -10,7 +10,7 @@ use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory}
 use sidelong_layout::{
     Ack, Hot, Instance, KERNEL_BYTES, LOAD_HOT, NodeId, Ownership, RegionKind, SiteId, Time, valid,
 };
-use sidelong_reconfig::{BoardInit, Links, board_map, load_region, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words, load_region};
 use sidelong_state::{Op, Publisher, Reply, Word};
 
 const N0: NodeId = NodeId::new(0);
@@ -21,15 +21,15 @@ fn a_node_is_done_when_its_server_counts_no_request() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let map = board_map(2, 1);
     let site = BoardInit { floor: 1, nodes: 1 };
-    let _board = offer_board(&host, map, &[site, site], Instance::alone(1)).unwrap();
-    let _words = offer_words(&host, "n0", Some(SiteId::new(0)), Instance::alone(1)).unwrap();
+    let _board = expose_board(&host, map, &[site, site], Instance::alone(1)).unwrap();
+    let _words = expose_words(&host, "n0", Some(SiteId::new(0)), Instance::alone(1)).unwrap();
     // In the place of the kernel's map.
     let memory = File::from(memfd_create("map", MemfdFlags::CLOEXEC).unwrap());
     memory.set_len(KERNEL_BYTES as u64).unwrap();
     let name = load_region("n0");
     let (kind, len) = (RegionKind::Kernel, KERNEL_BYTES);
     let spec = RegionSpec { name: &name, kind, len, access: Access::ReadOnly, instance: Instance::alone(1) };
-    let region = host.offer_mapped(&spec, &memory).unwrap();
+    let region = host.expose_mapped(&spec, &memory).unwrap();
     let mut publisher = Publisher::new(1);
 
     let found = Arc::new(RunDirectory::open(directory.path()).unwrap());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost, tcp::TcpHost};
 use sidelong_layout::{Instance, LAYOUT_VERSION, NodeId, SiteId, WORDS_OWNERSHIP};
-use sidelong_reconfig::{BoardInit, Links, board_map, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words};
 use sidelong_state::{Op, Reply, Time, Word};
 
 #[test]
@@ -14,8 +14,9 @@ fn words_are_seen_and_not_changed() {
         let directory = tempfile::tempdir().unwrap();
         let host = tcp.unwrap_or_else(|| Host::Shm(ShmHost::new(directory.path())));
         let map = board_map(1, 1);
-        let board = offer_board(&host, map, &[BoardInit { floor: 1, nodes: 1 }], Instance::alone(1)).unwrap();
-        let words = offer_words(&host, "n1", Some(SiteId::new(0)), Instance::alone(5)).unwrap();
+        let board =
+            expose_board(&host, map, &[BoardInit { floor: 1, nodes: 1 }], Instance::alone(1)).unwrap();
+        let words = expose_words(&host, "n1", Some(SiteId::new(0)), Instance::alone(5)).unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
         for region in [&board, &words] {
             sidelong_fabric::Directory::publish(&run, region.key()).unwrap();
@@ -36,7 +37,7 @@ fn words_are_seen_and_not_changed() {
 fn words_of_another_version_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::Shm(ShmHost::new(directory.path()));
-    let _words = offer_words(&host, "n1", Some(SiteId::new(0)), Instance::alone(5)).unwrap();
+    let _words = expose_words(&host, "n1", Some(SiteId::new(0)), Instance::alone(5)).unwrap();
     let file = directory.path().join("n1.words.region");
     let own = std::fs::read(&file).unwrap();
     let version_at = own.windows(4).position(|bytes| bytes == LAYOUT_VERSION.to_le_bytes()).unwrap();

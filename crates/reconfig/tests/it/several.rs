@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, Instance, NodeId, SiteId};
-use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, expose_board, expose_words};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
 
 use crate::support::plan::plan;
@@ -23,11 +23,11 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::Shm(ShmHost::new(directory.path()));
     let floors = [NODES as u16, 0, 0].map(|nodes| BoardInit { floor: 0, nodes });
-    let _board = offer_board(&host, board_map(SITES, 1), &floors, Instance::alone(1)).unwrap();
+    let _board = expose_board(&host, board_map(SITES, 1), &floors, Instance::alone(1)).unwrap();
     let names: Vec<_> = (0..NODES).map(|node| format!("n{node}")).collect();
     let _words: Vec<_> = names
         .iter()
-        .map(|name| offer_words(&host, name, Some(site(0)), Instance::alone(1)).unwrap())
+        .map(|name| expose_words(&host, name, Some(site(0)), Instance::alone(1)).unwrap())
         .collect();
     let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
     let mut links = Links::new(run, Initiator::new(), &names, board_map(SITES, 1));

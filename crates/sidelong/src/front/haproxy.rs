@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use sidelong_app::front::{haproxy_backend, haproxy_cluster, haproxy_socket};
-use sidelong_config::{Cluster, FrontEntry, LedBy};
+use sidelong_config::{Cluster, ControlledBy, FrontEntry};
 use sidelong_edge::{HaproxyServer, survey_haproxy};
 use sidelong_layout::{NodeId, SiteId};
 use sidelong_policy::index::Capacity;
@@ -57,7 +57,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         wrong.push(format!("held in HAProxy: {}: {advice}", held.join(", ")));
     }
     if wrong.is_empty() {
-        if entry.led_by() == LedBy::Choose {
+        if entry.controlled_by() == ControlledBy::Choose {
             said += &memory::survey(cluster, entry)?;
         }
         say(said)

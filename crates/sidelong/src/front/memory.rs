@@ -1,4 +1,4 @@
-//! Says who uses the memory by which a proxy is led.
+//! Says who uses the memory by which a proxy is controlled.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sidelong_app::front::{directory, servers};
 use sidelong_config::{Cluster, FrontEntry};
-use sidelong_edge::led_regions;
+use sidelong_edge::adapter_regions;
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::{
     ChoiceMap, HEADER_BYTES, NodeId, NodeState, Ownership, RegionHeader, RegionKind, SLOTS, Worker,
@@ -29,7 +29,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
 pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Failure> {
     let run = RunDirectory::at(directory(cluster, entry));
     let nodes = cluster.nodes.len();
-    let [choice, workers] = led_regions(&entry.name).map(|region| format!("{region}.region"));
+    let [choice, workers] = adapter_regions(&entry.name).map(|region| format!("{region}.region"));
     let open = |name: &str, kind, len| -> Result<File, Failure> {
         let path = run.path().join(name);
         let wrong = |why: String| Failure::new(format!("{}: {why}", path.display()));

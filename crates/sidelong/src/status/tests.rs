@@ -142,7 +142,7 @@ fn any_status() -> impl Strategy<Value = Status> {
             queued,
             learned_workers,
             is_failing: unanswered % 3 == 0,
-            strangers: unanswered as u32,
+            bypassing: unanswered as u32,
             is_shared: unanswered % 2 == 0,
             is_bound: learned_workers.map(|workers| workers % 2 == 0),
         });
@@ -213,7 +213,7 @@ fn of_foreign_servers_the_connections_and_workers_are_told() {
     let counted = NodeStatus { connections: Some(9), queued: Some(5), ..status.nodes[0].clone() };
     status.nodes[0] = NodeStatus { learned_workers: Some(4), is_bound: Some(true), ..counted };
     status.nodes[1].is_bound = Some(false);
-    (status.nodes[1].strangers, status.nodes[1].is_shared, status.nodes[0].is_failing) = (2, true, true);
+    (status.nodes[1].bypassing, status.nodes[1].is_shared, status.nodes[0].is_failing) = (2, true, true);
     let text = Report::new(&cluster, &vec![("edge1", Ok(status))]).plain();
     let row = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();

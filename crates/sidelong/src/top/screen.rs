@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_turned_away_and_whether_targets_are_held_stands_in_eighty_columns() {
+    fn who_is_rejected_and_whether_targets_are_held_stands_in_eighty_columns() {
         use crate::status::Standing;
         let mut look = look_at(&["alpha", "beta"], &[serving(0), serving(1)]);
         let held = Standing { admitted_ratio: Some(1.0), met: Some(true), ..Standing::default() };

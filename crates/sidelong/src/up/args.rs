@@ -34,7 +34,7 @@ pub(crate) struct UpArgs {
     /// their addresses; for gunicorn also their workers and service times.
     #[arg(long, value_name = "MAKE")]
     pub(crate) servers: Option<Make>,
-    /// Run a proxy of another make in place of each edge, at the edge's address, with a front that leads it; or none (connect).
+    /// Run a proxy of another make in place of each edge, at the edge's address, with a front that controls it; or none (connect).
     #[arg(long, value_name = "MAKE")]
     pub(crate) front: Option<FrontMake>,
     /// Who chooses the server of a request behind `--front`.

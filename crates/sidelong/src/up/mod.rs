@@ -52,7 +52,7 @@ impl Status<'_> {
     /// load as the edges report.
     pub(crate) fn rejected_per_s(&self, site: usize) -> u64 {
         match self.live {
-            Some(live) => live.sites[site].turned_away_per_s.round() as u64,
+            Some(live) => live.sites[site].rejected_per_s.round() as u64,
             None => self.admissions.rejected_per_s(site),
         }
     }
@@ -163,9 +163,9 @@ fn greeting(cluster: &Cluster, listeners: &[Listener]) -> String {
     let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
     // Where there is no proxy, the sites' addresses are listed.
     let yours = yours
-        .filter_map(|front| front.leads.as_ref())
-        .filter(|leads| leads.proxy != sidelong_config::Proxy::Connect);
-    let yours = yours.map(|leads| format!("your {}", leads.proxy));
+        .filter_map(|front| front.controls.as_ref())
+        .filter(|controls| controls.proxy != sidelong_config::Proxy::Connect);
+    let yours = yours.map(|controls| format!("your {}", controls.proxy));
     let behind: Vec<_> = listen_at.chain(yours).collect();
     let caches: Vec<_> = cluster.cache.peers.iter().map(|peer| peer.listen.to_string()).collect();
     let caches = if caches.is_empty() { String::new() } else { format!(", caches at {}", caches.join(", ")) };

@@ -19,7 +19,7 @@ pub(super) fn table(summary: &Summary) -> String {
 }
 
 fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
-    let rejected = match summary.turned_away {
+    let rejected = match summary.rejected {
         0 => String::new(),
         rejected => format!(", {rejected} rejected"),
     };
@@ -65,7 +65,7 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
             site.p50_ms,
             site.p99_ms,
             site.errors,
-            site.turned_away
+            site.rejected
         )?;
     }
     Ok(())

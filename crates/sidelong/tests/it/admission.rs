@@ -87,7 +87,7 @@ fn up_status_and_top_say_what_edges_turn_away() {
 }
 
 #[test]
-fn what_the_load_asks_for_is_answered_fails_or_is_turned_away() {
+fn what_the_load_asks_for_is_answered_fails_or_is_rejected() {
     let mut cluster = cluster(&["alpha"]).with_load(1 << 20, None);
     cluster.file.workload.as_mut().unwrap().clients_per_edge = CLIENTS as u32;
     let path = cluster.path("requests.csv");
@@ -96,12 +96,12 @@ fn what_the_load_asks_for_is_answered_fails_or_is_turned_away() {
     let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("{key} of {of}"));
     let rows = std::fs::read_to_string(path).unwrap();
     let count = |fate: &str| rows.lines().filter(|row| row.split(',').nth(5) == Some(fate)).count() as u64;
-    let away = number(&summary, "turned_away");
+    let away = number(&summary, "rejected");
     assert!(away > 0 && count("answered") > 0, "{summary}");
     assert_eq!((away, number(&summary, "errors")), (count("refused") + count("closed"), count("failed")));
     assert_eq!(number(&summary, "requests"), count("answered") + away + number(&summary, "errors"));
     let site = &summary["sites"][0];
-    assert_eq!(number(site, "turned_away"), away, "{summary}");
+    assert_eq!(number(site, "rejected"), away, "{summary}");
     // The edge counts those that it answered, and does not report its last moments.
     assert!(number(site, "rejected") <= count("refused"), "{summary}");
 }

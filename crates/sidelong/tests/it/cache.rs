@@ -298,7 +298,7 @@ fn a_cluster_file_says_what_it_is() {
     let refused = run(["cache", "c3", "--config", config]).refused();
     assert!(refused.ends_with("the cluster file has no cache \"c3\"; it has c1, c2"), "{refused}");
     let taken = run(["cache", "c1", "--config", config]).refused();
-    assert!(taken.contains("c1.items.region is offered by a process that is still alive"), "{taken}");
+    assert!(taken.contains("c1.items.region is exposed by a process that is still alive"), "{taken}");
     let usage: [(&[&str], &str); 4] = [
         (&["c1", "--config", config, "-m", "64"], "the argument '--config <FILE>' cannot be used with"),
         (&["-v", "c1", "--config", config], "the argument '--config <FILE>' cannot be used with"),

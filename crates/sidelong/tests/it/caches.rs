@@ -314,7 +314,7 @@ mod over_verbs {
     }
 
     #[test]
-    fn one_that_offers_no_memory_is_asked_and_asks() {
+    fn one_that_exposes_no_memory_is_asked_and_asks() {
         if !has_rdma() {
             return;
         }

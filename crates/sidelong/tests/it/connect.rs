@@ -96,7 +96,7 @@ const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// n1 at alpha, n2 and n3 at beta, and the front. Nodes move by hand alone. Dropped in this order: nothing can be unmounted that
 /// a process uses, and no directory be removed that something is mounted in.
-struct Led {
+struct Controlled {
     front: Running,
     _agents: Vec<Running>,
     servers: Vec<Running>,
@@ -116,7 +116,7 @@ fn new_cluster() -> Cluster {
     cluster
 }
 
-impl Led {
+impl Controlled {
     /// With servers that echo; `None`, with a printed reason, where no programs can be loaded.
     fn echoing(change: impl FnOnce(&mut Cluster)) -> Option<Self> {
         let mut cluster = new_cluster();
@@ -124,7 +124,7 @@ impl Led {
         for (node, name) in NAMES.iter().enumerate() {
             echo(cluster.node(node), name);
         }
-        Led::start(cluster, Vec::new())
+        Controlled::start(cluster, Vec::new())
     }
 
     fn start(mut cluster: Cluster, servers: Vec<Running>) -> Option<Self> {
@@ -132,14 +132,16 @@ impl Led {
         cluster.file.fronts[0].dir = Some(pins.front());
         let agents = NAMES.map(|node| cluster.part("node", node)).into();
         let front = front(&cluster)?;
-        let led = Led { front, _agents: agents, servers, pins, cluster };
-        for site in &led.cluster.file.sites {
+        let controlled = Controlled { front, _agents: agents, servers, pins, cluster };
+        for site in &controlled.cluster.file.sites {
             let address = site.connect.unwrap();
-            if site.connect == Some(led.cluster.at(ALPHA)) || site.connect == Some(led.cluster.at(BETA)) {
+            if site.connect == Some(controlled.cluster.at(ALPHA))
+                || site.connect == Some(controlled.cluster.at(BETA))
+            {
                 eventually("each site is served", || TcpStream::connect(address).is_ok());
             }
         }
-        Some(led)
+        Some(controlled)
     }
 
     fn moves(&self, node: &str, site: &str) {
@@ -164,7 +166,7 @@ impl Led {
     }
 }
 
-/// The front, once it leads; `None`, with a printed reason, where no programs can be loaded.
+/// The front, once it is in control; `None`, with a printed reason, where no programs can be loaded.
 fn front(cluster: &Cluster) -> Option<Running> {
     let mut front = cluster.part("front", "front1");
     let mut is_up = false;
@@ -251,30 +253,30 @@ fn as_user(user: Option<&str>, program: impl AsRef<OsStr>, arguments: &[&OsStr])
 fn transactions_of_postgresql_follow_a_node() {
     let cluster = new_cluster();
     let Some(servers) = postgresqls(&cluster) else { return };
-    let Some(mut led) = Led::start(cluster, servers) else { return };
+    let Some(mut controlled) = Controlled::start(cluster, servers) else { return };
     // Which server it is, by its own word.
-    let asked = |led: &Led, port: u16| {
-        let address = led.cluster.at(port);
+    let asked = |controlled: &Controlled, port: u16| {
+        let address = controlled.cluster.at(port);
         let mut psql = Command::new("psql");
         psql.args(["-h", &address.ip().to_string(), "-p", &port.to_string(), "-U", "postgres", "-At", "-c"]);
         psql.arg("show port");
         Running::start_command(psql).finish().succeeded().trim().parse::<u16>().unwrap()
     };
-    assert_eq!(asked(&led, ALPHA), led.cluster.node(0).port());
-    let script = led.cluster.path("transaction.sql");
+    assert_eq!(asked(&controlled, ALPHA), controlled.cluster.node(0).port());
+    let script = controlled.cluster.path("transaction.sql");
     std::fs::write(&script, "select pg_sleep(0.01);\n").unwrap();
     let load = [ALPHA, BETA].map(|port| {
-        let address = led.cluster.at(port);
+        let address = controlled.cluster.at(port);
         let mut pgbench = Command::new("pgbench");
         pgbench.args(["-h", &address.ip().to_string(), "-p", &port.to_string(), "-U", "postgres"]);
         pgbench.args(["-n", "-C", "-c", "2", "-t", "150", "-f"]).arg(&script).arg("postgres");
         Running::start_command(pgbench)
     });
     for site in ["alpha", "beta", "alpha"] {
-        led.moves("n2", site);
+        controlled.moves("n2", site);
         let port = if site == "alpha" { ALPHA } else { BETA };
-        let n2 = led.cluster.node(1).port();
-        eventually("a transaction follows", || asked(&led, port) == n2);
+        let n2 = controlled.cluster.node(1).port();
+        eventually("a transaction follows", || asked(&controlled, port) == n2);
     }
     for load in load {
         let said = load.finish().succeeded();
@@ -283,13 +285,13 @@ fn transactions_of_postgresql_follow_a_node() {
             "{said}"
         );
     }
-    led.await_connections([0; 3]);
-    for server in std::mem::take(&mut led.servers) {
+    controlled.await_connections([0; 3]);
+    for server in std::mem::take(&mut controlled.servers) {
         // Without waiting for anybody.
         server.signal(Signal::INT);
         server.finish();
     }
-    led.end();
+    controlled.end();
 }
 
 /// A gunicorn for each node; `None`, with a printed reason, without gunicorn.
@@ -300,33 +302,36 @@ fn gunicorns(cluster: &Cluster) -> Option<Vec<Running>> {
 
 #[test]
 fn connections_go_to_the_sites_nodes_and_are_counted_until_they_end() {
-    let Some(led) = Led::echoing(|_| ()) else { return };
-    let said = led.cluster.run(&["front", "config", "front1"]).succeeded();
-    assert_eq!(said, format!("{} site alpha\n{} site beta\n", led.cluster.at(ALPHA), led.cluster.at(BETA)));
-    led.await_connections([0; 3]);
+    let Some(controlled) = Controlled::echoing(|_| ()) else { return };
+    let said = controlled.cluster.run(&["front", "config", "front1"]).succeeded();
+    assert_eq!(
+        said,
+        format!("{} site alpha\n{} site beta\n", controlled.cluster.at(ALPHA), controlled.cluster.at(BETA))
+    );
+    controlled.await_connections([0; 3]);
 
-    let (mut one, name) = connect(led.cluster.at(ALPHA));
+    let (mut one, name) = connect(controlled.cluster.at(ALPHA));
     assert_eq!(name, "n1");
     one.get_mut().write_all(b"hello\n").unwrap();
     let mut echoed = String::new();
     one.read_line(&mut echoed).unwrap();
     assert_eq!(echoed, "hello\n");
-    led.await_connections([1, 0, 0]);
+    controlled.await_connections([1, 0, 0]);
 
     // Each goes to the node with fewer connections.
-    let several: Vec<_> = (0..10).map(|_| connect(led.cluster.at(BETA))).collect();
-    led.await_connections([1, 5, 5]);
+    let several: Vec<_> = (0..10).map(|_| connect(controlled.cluster.at(BETA))).collect();
+    controlled.await_connections([1, 5, 5]);
     assert!(several.iter().all(|(_, name)| name == "n2" || name == "n3"));
     drop(several);
-    led.await_connections([1, 0, 0]);
+    controlled.await_connections([1, 0, 0]);
 
     // A duplicate is the same connection.
     let copy = one.get_ref().try_clone().unwrap();
     drop(one);
-    led.await_connections([1, 0, 0]);
+    controlled.await_connections([1, 0, 0]);
     drop(copy);
 
-    led.end();
+    controlled.end();
 }
 
 /// A program that opens `count` connections to an address, and keeps them.
@@ -351,25 +356,25 @@ fn keeping(address: SocketAddr, count: usize, family: &str, group: Option<&Path>
 
 #[test]
 fn a_killed_client_counts_no_longer() {
-    let Some(led) = Led::echoing(|_| ()) else { return };
-    let client = keeping(led.cluster.at(ALPHA), 5, "AF_INET", None);
-    led.await_connections([5, 0, 0]);
+    let Some(controlled) = Controlled::echoing(|_| ()) else { return };
+    let client = keeping(controlled.cluster.at(ALPHA), 5, "AF_INET", None);
+    controlled.await_connections([5, 0, 0]);
     crate::support::servers::signal_all(&client, Signal::KILL);
-    led.await_connections([0; 3]);
+    controlled.await_connections([0; 3]);
 
     // An IPv4 address by way of IPv6, as some languages do.
-    let client = keeping(led.cluster.at(ALPHA), 2, "AF_INET6", None);
-    led.await_connections([2, 0, 0]);
+    let client = keeping(controlled.cluster.at(ALPHA), 2, "AF_INET6", None);
+    controlled.await_connections([2, 0, 0]);
     assert_eq!(client.out().trim(), "n1");
     crate::support::servers::signal_all(&client, Signal::KILL);
-    led.end();
+    controlled.end();
 }
 
 /// Connections that end in all ways, on all CPUs at once.
 #[test]
 fn a_storm_of_connections_leaves_no_count() {
-    let Some(led) = Led::echoing(|_| ()) else { return };
-    let address = led.cluster.at(BETA);
+    let Some(controlled) = Controlled::echoing(|_| ()) else { return };
+    let address = controlled.cluster.at(BETA);
     let client = |_| {
         std::thread::spawn(move || {
             for number in 0..1_000 {
@@ -387,7 +392,7 @@ fn a_storm_of_connections_leaves_no_count() {
     };
     let clients: Vec<_> = (0..8).map(client).collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
-    led.end();
+    controlled.end();
 }
 
 /// What the front says, changed by hand ten thousand times while the front is stopped: no connection that begins afterwards goes by
@@ -396,10 +401,10 @@ fn a_storm_of_connections_leaves_no_count() {
 fn a_choice_is_obeyed_at_once() {
     const FLIPS: u64 = 10_000;
     const SITES: [SiteId; 2] = [SiteId::new(0), SiteId::new(1)];
-    let Some(led) = Led::echoing(|_| ()) else { return };
-    stop_whole(led.front.pid());
+    let Some(controlled) = Controlled::echoing(|_| ()) else { return };
+    stop_whole(controlled.front.pid());
     let map = ChoiceMap { nodes: 3, sites: 2, servers: 3 };
-    let choice = MapHandle::from_pinned_path(led.pins.front().join("choice")).unwrap();
+    let choice = MapHandle::from_pinned_path(controlled.pins.front().join("choice")).unwrap();
     let word = |offset: usize| ((offset / 8) as u32).to_ne_bytes();
     let said = |offset: usize| {
         u64::from_ne_bytes(choice.lookup(&word(offset), MapFlags::ANY).unwrap().unwrap().try_into().unwrap())
@@ -419,12 +424,12 @@ fn a_choice_is_obeyed_at_once() {
         let (now, left) = (flip as usize % 2, (flip as usize + 1) % 2);
         say(owned[0], Ownership::serving(SITES[left], flip).encode());
         say(owned[1], Ownership::serving(SITES[now], flip).encode());
-        let names = [left, now].map(|site| connect(led.cluster.at([ALPHA, BETA][site])).1);
+        let names = [left, now].map(|site| connect(controlled.cluster.at([ALPHA, BETA][site])).1);
         assert_eq!(names, ["n1", "n2"], "flip {flip}");
     }
     before.iter().for_each(|(offset, value)| say(*offset, *value));
-    led.front.signal(Signal::CONT);
-    led.end();
+    controlled.front.signal(Signal::CONT);
+    controlled.end();
 }
 
 /// No machine runs so many agents: their memory is written by the test.
@@ -439,7 +444,7 @@ fn connections_spread_over_a_thousand_nodes() {
     let servers = servers(&cluster);
     let Some(front) = front(&cluster) else { return };
     let check = || cluster.run(&["front", "check", "front1"]);
-    let mut agents = Agents::offer(&cluster);
+    let mut agents = Agents::expose(&cluster);
     // What each node has of as many connections to a site as there are nodes.
     let counts = |agents: &mut Agents, port: u16| {
         agents.say_idle();
@@ -471,42 +476,42 @@ fn connections_spread_over_a_thousand_nodes() {
 
 #[test]
 fn a_node_moves_once_its_connections_have_ended() {
-    let Some(led) = Led::echoing(|_| ()) else { return };
+    let Some(controlled) = Controlled::echoing(|_| ()) else { return };
     let mut kept = Vec::new();
     eventually("n2 has one", || {
-        let (stream, name) = connect(led.cluster.at(BETA));
+        let (stream, name) = connect(controlled.cluster.at(BETA));
         kept.push(stream);
         name == "n2"
     });
-    assert!(led.cluster.run(&["move", "n2", "alpha"]).refused().contains("had not ended"));
+    assert!(controlled.cluster.run(&["move", "n2", "alpha"]).refused().contains("had not ended"));
     drop(kept);
-    led.moves("n2", "alpha");
-    let kept: Vec<_> = (0..20).map(|_| connect(led.cluster.at(ALPHA))).collect();
+    controlled.moves("n2", "alpha");
+    let kept: Vec<_> = (0..20).map(|_| connect(controlled.cluster.at(ALPHA))).collect();
     let names: Vec<_> = kept.iter().map(|(_, name)| name).collect();
     assert!(names.iter().any(|name| *name == "n2") && names.iter().all(|name| *name != "n3"), "{names:?}");
     drop(kept);
-    led.end();
+    controlled.end();
 }
 
 #[test]
 fn requests_follow_a_node_and_none_of_its_old_site_is_left() {
     let cluster = new_cluster();
     let Some(servers) = gunicorns(&cluster) else { return };
-    let Some(led) = Led::start(cluster, servers) else { return };
+    let Some(controlled) = Controlled::start(cluster, servers) else { return };
     let time = Duration::from_millis(50);
     let load = [
-        Load::start(led.cluster.at(ALPHA), "alpha.test", time, 6),
-        Load::start(led.cluster.at(BETA), "beta.test", time, 6),
+        Load::start(controlled.cluster.at(ALPHA), "alpha.test", time, 6),
+        Load::start(controlled.cluster.at(BETA), "beta.test", time, 6),
     ];
     let moves = std::env::var("SIDELONG_MOVES").map_or(6, |moves| moves.parse().unwrap());
     for site in ["alpha", "beta"].into_iter().cycle().take(moves) {
-        led.moves("n2", site);
+        controlled.moves("n2", site);
         let host = format!("{site}.test");
-        eventually("a request follows", || last_request(&led.cluster, "n2").as_ref() == Some(&host));
+        eventually("a request follows", || last_request(&controlled.cluster, "n2").as_ref() == Some(&host));
     }
     drop(load);
-    let servers = led.servers.len();
-    let cluster = led.end();
+    let servers = controlled.servers.len();
+    let cluster = controlled.end();
     let seen = NAMES.map(|name| sites_at_once(&cluster, name));
     assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
     assert!(servers == 3 && seen[1].1 + 1 >= moves, "no request followed: {seen:?}");
@@ -514,62 +519,65 @@ fn requests_follow_a_node_and_none_of_its_old_site_is_left() {
 
 #[test]
 fn connections_go_on_without_the_front_and_the_next_one_knows_them() {
-    let Some(mut led) = Led::echoing(|_| ()) else { return };
-    let (kept, name) = connect(led.cluster.at(ALPHA));
+    let Some(mut controlled) = Controlled::echoing(|_| ()) else { return };
+    let (kept, name) = connect(controlled.cluster.at(ALPHA));
     assert_eq!(name, "n1");
     let both = |kept: &[(BufReader<TcpStream>, String)]| {
         NAMES[1..].iter().all(|node| kept.iter().any(|(_, name)| name == node))
     };
-    led.front.signal(Signal::STOP);
-    std::thread::sleep(2 * led.cluster.file.load.stale);
-    assert!(both(&(0..20).map(|_| connect(led.cluster.at(BETA))).collect::<Vec<_>>()), "it hangs");
-    led.front.signal(Signal::KILL);
-    eventually("it has ended", || !led.front.is_running());
-    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
+    controlled.front.signal(Signal::STOP);
+    std::thread::sleep(2 * controlled.cluster.file.load.stale);
+    assert!(both(&(0..20).map(|_| connect(controlled.cluster.at(BETA))).collect::<Vec<_>>()), "it hangs");
+    controlled.front.signal(Signal::KILL);
+    eventually("it has ended", || !controlled.front.is_running());
+    let refused = controlled.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("front front1 does not run, or hangs"), "{refused}");
-    let without: Vec<_> = (0..20).map(|_| connect(led.cluster.at(BETA))).collect();
+    let without: Vec<_> = (0..20).map(|_| connect(controlled.cluster.at(BETA))).collect();
     assert!(both(&without), "it is gone");
 
-    led.front = led.cluster.part("front", "front1");
-    until_it_succeeds(|| led.cluster.run(&["front", "check", "front1"]));
-    let counts = led.connections();
+    controlled.front = controlled.cluster.part("front", "front1");
+    until_it_succeeds(|| controlled.cluster.run(&["front", "check", "front1"]));
+    let counts = controlled.connections();
     assert_eq!((counts[0], counts[1] + counts[2]), (1, 20));
     assert!(
-        led.cluster.run(&["drain", "n1"]).code == Some(2),
+        controlled.cluster.run(&["drain", "n1"]).code == Some(2),
         "it has a connection of the former front's time"
     );
     drop((kept, without));
-    led.moves("n2", "alpha");
+    controlled.moves("n2", "alpha");
 
-    // A second one may not lead the same programs.
-    let refused = led.cluster.part("front", "front1").finish().refused();
+    // A second one may not control the same programs.
+    let refused = controlled.cluster.part("front", "front1").finish().refused();
     assert!(refused.contains("used by another process"), "{refused}");
-    led.end();
+    controlled.end();
 }
 
 #[test]
 fn a_front_that_ends_directs_no_more_and_leaves_what_counts_to_the_next() {
-    let Some(mut led) = Led::echoing(|_| ()) else { return };
-    let (kept, _) = connect(led.cluster.at(ALPHA));
-    led.await_connections([1, 0, 0]);
-    let front = std::mem::replace(&mut led.front, Running::start_command(Command::new("true")));
+    let Some(mut controlled) = Controlled::echoing(|_| ()) else { return };
+    let (kept, _) = connect(controlled.cluster.at(ALPHA));
+    controlled.await_connections([1, 0, 0]);
+    let front = std::mem::replace(&mut controlled.front, Running::start_command(Command::new("true")));
     front.end().succeeded();
-    assert_eq!(TcpStream::connect(led.cluster.at(ALPHA)).unwrap_err().kind(), ErrorKind::ConnectionRefused);
-    let mut left = led.pins.pinned();
+    assert_eq!(
+        TcpStream::connect(controlled.cluster.at(ALPHA)).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+    let mut left = controlled.pins.pinned();
     left.sort();
     assert_eq!(left, ["choice", "counts", "on_release", "on_state", "sockets"]);
-    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
+    let refused = controlled.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("not attached to") && refused.contains("on_connect4, on_connect6"), "{refused}");
-    led.front = led.cluster.part("front", "front1");
-    until_it_succeeds(|| led.cluster.run(&["front", "check", "front1"]));
-    led.await_connections([1, 0, 0]);
+    controlled.front = controlled.cluster.part("front", "front1");
+    until_it_succeeds(|| controlled.cluster.run(&["front", "check", "front1"]));
+    controlled.await_connections([1, 0, 0]);
     drop(kept);
-    led.end();
+    controlled.end();
 }
 
 #[test]
 fn only_the_control_group_is_led() {
-    let Some(group) = Group::create("led") else {
+    let Some(group) = Group::create("controlled") else {
         return skipped("connect: no control group of version 2 can be made here; root may do so");
     };
     let mut cluster = new_cluster();
@@ -610,13 +618,13 @@ fn ipv6_connections_are_led() {
         site.connect = Some(SocketAddr::new(address.ip(), port));
     }
     let at = cluster.file.sites[0].connect.unwrap();
-    let Some(led) = Led::start(cluster, Vec::new()) else { return };
+    let Some(controlled) = Controlled::start(cluster, Vec::new()) else { return };
     eventually("the site is served", || TcpStream::connect(at).is_ok());
     let (kept, name) = connect(at);
     assert_eq!(name, "n1");
-    led.await_connections([1, 0, 0]);
+    controlled.await_connections([1, 0, 0]);
     drop(kept);
-    led.end();
+    controlled.end();
 }
 
 /// A node whose server is gone gets no connections, and gets them again once it is back.
@@ -624,16 +632,16 @@ fn ipv6_connections_are_led() {
 fn a_node_that_refuses_connections_is_avoided_until_it_is_back() {
     let cluster = new_cluster();
     let Some(servers) = gunicorns(&cluster) else { return };
-    let Some(mut led) = Led::start(cluster, servers) else { return };
-    let gone = led.servers.remove(1);
+    let Some(mut controlled) = Controlled::start(cluster, servers) else { return };
+    let gone = controlled.servers.remove(1);
     gone.end();
-    let ask = || try_get(led.cluster.at(BETA), "beta.test", "/0");
+    let ask = || try_get(controlled.cluster.at(BETA), "beta.test", "/0");
     eventually("n2 has failed", || ask().is_err());
     let failed = (0..200).filter(|_| ask().is_err()).count();
     assert!(failed < 20, "{failed} of 200 connections went to a server that is gone");
-    led.servers.insert(1, gunicorn(&led.cluster, "n2", led.cluster.node(1), 4).unwrap());
+    controlled.servers.insert(1, gunicorn(&controlled.cluster, "n2", controlled.cluster.node(1), 4).unwrap());
     eventually("n2 is back", || ask().is_ok_and(|reply| reply.body == "n2"));
-    led.end();
+    controlled.end();
 }
 
 /// The site's server cannot do what is asked of it, so connections are refused.
@@ -645,17 +653,17 @@ fn connections_beyond_a_sites_target_are_refused() {
     let servers =
         NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 1));
     let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
-    let Some(led) = Led::start(cluster, servers) else { return };
-    let load = Load::start(led.cluster.at(ALPHA), "alpha.test", Duration::from_millis(50), 20);
+    let Some(controlled) = Controlled::start(cluster, servers) else { return };
+    let load = Load::start(controlled.cluster.at(ALPHA), "alpha.test", Duration::from_millis(50), 20);
     eventually("connections are refused", || {
-        let tried = TcpStream::connect(led.cluster.at(ALPHA));
+        let tried = TcpStream::connect(controlled.cluster.at(ALPHA));
         tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
     drop(load);
     eventually("they are accepted again", || {
-        (0..20).all(|_| try_get(led.cluster.at(ALPHA), "alpha.test", "/0").is_ok())
+        (0..20).all(|_| try_get(controlled.cluster.at(ALPHA), "alpha.test", "/0").is_ok())
     });
-    led.end();
+    controlled.end();
 }
 
 #[test]
@@ -691,8 +699,9 @@ fn what_cannot_be_led_is_refused_when_the_file_is_read() {
 fn a_front_keeps_no_capability_that_it_does_not_need() {
     const DAC_OVERRIDE: u64 = 1 << 1;
     const BPF: u64 = 1 << 39;
-    let Some(led) = Led::echoing(|_| ()) else { return };
-    let threads = std::fs::read_dir(format!("/proc/{}/task", led.front.pid().as_raw_nonzero())).unwrap();
+    let Some(controlled) = Controlled::echoing(|_| ()) else { return };
+    let threads =
+        std::fs::read_dir(format!("/proc/{}/task", controlled.front.pid().as_raw_nonzero())).unwrap();
     let mut seen = 0;
     for thread in threads {
         // One may end meanwhile.
@@ -710,7 +719,7 @@ fn a_front_keeps_no_capability_that_it_does_not_need() {
         seen += 1;
     }
     assert!(seen > 1, "{seen} threads");
-    led.end();
+    controlled.end();
 }
 
 /// As a user without privileges.

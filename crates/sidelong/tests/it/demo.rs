@@ -51,7 +51,7 @@ fn stored(walk: &Value, interaction: &str) -> u64 {
     let all = walk["interactions"].as_array().unwrap();
     let Some(of) = all.iter().find(|of| of["interaction"] == interaction) else { return 0 };
     let number = |name: &str| of[name].as_u64().unwrap();
-    number("requests") - number("errors") - number("turned_away") - number("refused_by_rules")
+    number("requests") - number("errors") - number("rejected") - number("refused_by_rules")
 }
 
 /// The demo with 20 persons, once it is up; `None`, with a printed reason, where it may not hold its servers to their part of a CPU.

@@ -1,4 +1,4 @@
-//! Real proxies of other makes, led by a front: what is asked of each of them is the same.
+//! Real proxies of other makes, controlled by a front: what is asked of each of them is the same.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt as _;
@@ -71,7 +71,7 @@ conformance! {
 }
 
 /// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
-struct Led {
+struct Controlled {
     cluster: Cluster,
     kind: Kind,
     module: PathBuf,
@@ -83,9 +83,9 @@ struct Led {
     _memory: EnvoysMemory,
 }
 
-impl Led {
+impl Controlled {
     /// `None`, with a printed reason, if a program is missing.
-    fn start(kind: Kind, change: impl FnOnce(&mut Cluster)) -> Option<Led> {
+    fn start(kind: Kind, change: impl FnOnce(&mut Cluster)) -> Option<Controlled> {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.edges.clear();
         let mut front = FrontEntry { admin: Some(cluster.at(9001)), ..kind.front(&cluster, "web1") };
@@ -110,11 +110,12 @@ impl Led {
         let servers = started.collect::<Option<Vec<_>>>()?;
         let up = cluster.up(&["--plain"]);
         let _memory = EnvoysMemory::of(&cluster);
-        let mut led = Led { cluster, kind, module, proxy: None, epoch: 0, servers, up: Some(up), _memory };
-        eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
-        led.proxy = Some(led.start_proxy());
-        led.await_serving();
-        Some(led)
+        let mut controlled =
+            Controlled { cluster, kind, module, proxy: None, epoch: 0, servers, up: Some(up), _memory };
+        eventually("the front runs", || controlled.up.as_ref().unwrap().err().contains(" is up: "));
+        controlled.proxy = Some(controlled.start_proxy());
+        controlled.await_serving();
+        Some(controlled)
     }
 
     fn address(&self) -> SocketAddr {
@@ -240,10 +241,10 @@ struct Words {
 }
 
 impl Words {
-    fn take(led: &Led) -> Self {
-        let front = led.front();
+    fn take(controlled: &Controlled) -> Self {
+        let front = controlled.front();
         stop_whole(front);
-        let path = led.region("choice");
+        let path = controlled.region("choice");
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         let words = Words { front, file, before: std::fs::read(path).unwrap() };
         words.say(ChoiceMap::STALE, u64::MAX);
@@ -311,9 +312,9 @@ fn by_hand_and_both_families(cluster: &mut Cluster) {
 
 /// No server has requests of two sites at once, though nodes move under load.
 fn nodes_move(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand_and_both_families) else { return };
-    led.go_to_and_fro();
-    let said = until_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
+    let Some(controlled) = Controlled::start(kind, by_hand_and_both_families) else { return };
+    controlled.go_to_and_fro();
+    let said = until_it_succeeds(|| run(["front", "check", "web1", "--config", &controlled.config()]));
     match kind.reads_memory() {
         true => {
             let are_asking = said.contains(" worker of ") && said.contains(" asks it: ")
@@ -324,126 +325,127 @@ fn nodes_move(kind: Kind) {
             assert!(said.contains("backend alpha of site alpha\n    node n1 is server n1, weight "), "{said}")
         }
     }
-    led.end();
+    controlled.end();
 }
 
 /// Without a front the proxy goes on with the sites' last nodes, and no node moves.
 fn it_outlives_its_front(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
-    let watched = led.watch();
+    let Some(controlled) = Controlled::start(kind, by_hand) else { return };
+    let watched = controlled.watch();
     watched.go_on();
-    let front = led.front();
+    let front = controlled.front();
     kill_process(front, Signal::STOP).unwrap();
     // Longer than its choice counts.
-    std::thread::sleep(2 * led.cluster.file.load.stale);
+    std::thread::sleep(2 * controlled.cluster.file.load.stale);
     watched.go_on();
-    let moved = run(["move", "n2", "alpha", "--config", &led.config()]);
+    let moved = run(["move", "n2", "alpha", "--config", &controlled.config()]);
     assert_eq!(moved.code, Some(2), "a node moved, and nobody knows which requests it has: {moved:?}");
     kill_process(front, Signal::KILL).unwrap();
     watched.go_on();
-    until_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
+    until_it_succeeds(|| run(["front", "check", "web1", "--config", &controlled.config()]));
     watched.go_on();
-    until_it_succeeds(|| run(["move", "n2", "alpha", "--config", &led.config()]));
+    until_it_succeeds(|| run(["move", "n2", "alpha", "--config", &controlled.config()]));
     watched.go_on();
     watched.end();
-    led.end();
+    controlled.end();
 }
 
 /// A worker that dies, and a proxy, has no requests any more, and keeps no node from moving.
 fn a_worker_may_die(kind: Kind) {
-    let Some(mut led) = Led::start(kind, by_hand) else { return };
-    let config = led.config();
-    let load = led.ask("beta.test", 8);
-    let kill: [fn(&mut Led); 3] = [Led::kill_workers, Led::kill_all, Led::kill_workers];
+    let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
+    let config = controlled.config();
+    let load = controlled.ask("beta.test", 8);
+    let kill: [fn(&mut Controlled); 3] =
+        [Controlled::kill_workers, Controlled::kill_all, Controlled::kill_workers];
     for (to, kill) in ["alpha", "beta", "alpha"].into_iter().zip(kill) {
-        kill(&mut led);
+        kill(&mut controlled);
         until_it_succeeds(|| run(["move", "n2", to, "--config", &config]));
     }
     drop(load);
-    led.await_serving();
-    led.proxy.as_ref().unwrap().signal(Signal::TERM);
+    controlled.await_serving();
+    controlled.proxy.as_ref().unwrap().signal(Signal::TERM);
 }
 
 /// The servers go on when the agents beside them are killed: so do their requests, whichever agent it is, also that of a site's only
 /// server. Nodes move again once the agents are back.
 fn agents_may_die(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
-    let watched = led.watch();
+    let Some(controlled) = Controlled::start(kind, by_hand) else { return };
+    let watched = controlled.watch();
     for node in ["n1", "n2", "n3"] {
         watched.go_on();
-        let agent = led.cluster.find("node", node);
+        let agent = controlled.cluster.find("node", node);
         agent.kill();
         watched.go_on();
-        eventually("another one runs", || led.cluster.find("node", node) != agent);
+        eventually("another one runs", || controlled.cluster.find("node", node) != agent);
     }
     for to in ["alpha", "beta"] {
-        until_it_succeeds(|| run(["move", "n2", to, "--config", &led.config()]));
+        until_it_succeeds(|| run(["move", "n2", to, "--config", &controlled.config()]));
         watched.go_on();
     }
     watched.end();
-    led.end();
+    controlled.end();
 }
 
 /// While the proxy is reloaded, requests are answered, by servers of their site, and nodes move.
 fn it_may_be_reloaded(kind: Kind) {
-    let Some(mut led) = Led::start(kind, by_hand) else { return };
-    let _load = ["alpha.test", "beta.test"].map(|site| led.ask(site, 4));
+    let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
+    let _load = ["alpha.test", "beta.test"].map(|site| controlled.ask(site, 4));
     for to in ["alpha", "beta", "alpha", "beta"] {
-        led.reload();
-        until_it_succeeds(|| run(["move", "n2", to, "--config", &led.config()]));
+        controlled.reload();
+        until_it_succeeds(|| run(["move", "n2", to, "--config", &controlled.config()]));
     }
     drop(_load);
-    led.await_serving();
-    led.end();
+    controlled.await_serving();
+    controlled.end();
 }
 
 /// Whatever becomes of the files, no worker ends and no request fails; the front makes them anew.
 fn its_files_may_be_lost(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
-    let watched = led.watch();
+    let Some(controlled) = Controlled::start(kind, by_hand) else { return };
+    let watched = controlled.watch();
     for region in ["choice", "workers"] {
-        let file = led.region(region);
+        let file = controlled.region(region);
         for destroy in [
             |file: &Path| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap(),
             |file: &Path| std::fs::remove_file(file).unwrap(),
         ] {
-            let before = led.front();
+            let before = controlled.front();
             destroy(&file);
-            eventually("the front begins anew", || led.front() != before);
-            until_it_succeeds(|| run(["front", "check", "web1", "--config", &led.config()]));
+            eventually("the front begins anew", || controlled.front() != before);
+            until_it_succeeds(|| run(["front", "check", "web1", "--config", &controlled.config()]));
             watched.go_on();
         }
     }
     watched.end();
-    led.end();
+    controlled.end();
 }
 
-/// A proxy that finds files of another version says so and leaves them alone. It is led once they are right.
+/// A proxy that finds files of another version says so and leaves them alone. It is controlled once they are right.
 fn files_of_another_version_are_none(kind: Kind) {
-    let Some(mut led) = Led::start(kind, by_hand) else { return };
-    led.proxy.take().unwrap().end();
-    let front = led.front();
+    let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
+    controlled.proxy.take().unwrap().end();
+    let front = controlled.front();
     kill_process(front, Signal::STOP).unwrap();
     let versions = |version: u32| {
         for region in ["choice", "workers"] {
-            let file = std::fs::File::options().write(true).open(led.region(region)).unwrap();
+            let file = std::fs::File::options().write(true).open(controlled.region(region)).unwrap();
             file.write_all_at(&version.to_le_bytes(), VERSION as u64).unwrap();
         }
     };
     versions(LAYOUT_VERSION + 1);
-    let proxy = led.start_proxy();
-    eventually("it answers", || try_get(led.address(), "beta.test", "/0").is_ok());
+    let proxy = controlled.start_proxy();
+    eventually("it answers", || try_get(controlled.address(), "beta.test", "/0").is_ok());
     let said = format!("of layout version {}", LAYOUT_VERSION + 1);
     eventually("it says so", || proxy.err().contains(&said));
     versions(LAYOUT_VERSION);
     kill_process(front, Signal::CONT).unwrap();
-    led.proxy = Some(proxy);
-    led.await_serving();
+    controlled.proxy = Some(proxy);
+    controlled.await_serving();
     eventually("the proxy asks the front", || {
-        try_get(led.address(), "beta.test", "/0").unwrap();
-        run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
+        try_get(controlled.address(), "beta.test", "/0").unwrap();
+        run(["front", "check", "web1", "--config", &controlled.config()]).code == Some(0)
     });
-    led.end();
+    controlled.end();
 }
 
 /// A proxy does not start with a module that was made for another version of it, and says why.
@@ -472,25 +474,25 @@ fn a_module_for_another_version_is_refused(kind: Kind) {
     assert!(done.err.contains(says), "{}", done.err);
 }
 
-/// A proxy that is started before its front answers, and is led once the front is there.
+/// A proxy that is started before its front answers, and is controlled once the front is there.
 fn it_may_be_started_before_its_front(kind: Kind) {
-    let Some(mut led) = Led::start(kind, by_hand) else { return };
-    led.proxy.take().unwrap().end();
-    let front = led.front();
+    let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
+    controlled.proxy.take().unwrap().end();
+    let front = controlled.front();
     kill_process(front, Signal::STOP).unwrap();
-    let files = ["choice", "workers"].map(|region| led.region(region));
+    let files = ["choice", "workers"].map(|region| controlled.region(region));
     let away = |file: &Path| file.with_extension("away");
     files.iter().for_each(|file| std::fs::rename(file, away(file)).unwrap());
-    led.proxy = Some(led.start_proxy());
-    eventually("it answers", || try_get(led.address(), "beta.test", "/0").is_ok());
+    controlled.proxy = Some(controlled.start_proxy());
+    eventually("it answers", || try_get(controlled.address(), "beta.test", "/0").is_ok());
     files.iter().for_each(|file| std::fs::rename(away(file), file).unwrap());
     kill_process(front, Signal::CONT).unwrap();
-    led.await_serving();
+    controlled.await_serving();
     eventually("the proxy asks the front", || {
-        try_get(led.address(), "beta.test", "/0").unwrap();
-        run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
+        try_get(controlled.address(), "beta.test", "/0").unwrap();
+        run(["front", "check", "web1", "--config", &controlled.config()]).code == Some(0)
     });
-    led.end();
+    controlled.end();
 }
 
 /// Clients that the front does not admit to a site are rejected, and those of other sites are not.
@@ -499,29 +501,29 @@ fn clients_are_rejected(kind: Kind) {
         by_hand(cluster);
         cluster.file.sites[1].response_p99 = Some(Duration::from_secs(60));
     };
-    let Some(led) = Led::start(kind, with_a_target) else { return };
-    let words = Words::take(&led);
+    let Some(controlled) = Controlled::start(kind, with_a_target) else { return };
+    let words = Words::take(&controlled);
     words.say(MAP.verdict(SiteId::new(1)), Why::OverTarget as u64);
-    let reply = get(led.address(), "beta.test", "/0");
+    let reply = get(controlled.address(), "beta.test", "/0");
     assert_eq!((reply.status, reply.header("x-sidelong-reason")), (503, Some("over-target")), "{reply:?}");
     assert!(
         reply.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().unwrap() > 0),
         "{reply:?}"
     );
-    assert_eq!(get(led.address(), "alpha.test", "/0").status, 200);
+    assert_eq!(get(controlled.address(), "alpha.test", "/0").status, 200);
     words.give_back();
-    led.await_serving();
-    led.end();
+    controlled.await_serving();
+    controlled.end();
 }
 
 /// What the front says is obeyed by the next request, at whatever moment it changes under load: a few times, or as often as
 /// SIDELONG_FLIPS says.
 fn a_choice_is_obeyed_at_once(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
-    let _load =
-        ["alpha.test", "beta.test"].map(|site| Load::start(led.address(), site, Duration::from_millis(5), 2));
+    let Some(controlled) = Controlled::start(kind, by_hand) else { return };
+    let _load = ["alpha.test", "beta.test"]
+        .map(|site| Load::start(controlled.address(), site, Duration::from_millis(5), 2));
     let flips = std::env::var("SIDELONG_FLIPS").map_or(100, |flips| flips.parse().unwrap());
-    let words = Words::take(&led);
+    let words = Words::take(&controlled);
     // n2 is on both lists, so that its ownership tells.
     for (site, nodes) in [(SiteId::new(0), 1 << 16), (SiteId::new(1), 2 << 16 | 1)] {
         words.say(MAP.list(site, 0), nodes);
@@ -530,22 +532,22 @@ fn a_choice_is_obeyed_at_once(kind: Kind) {
     for flip in 0..flips {
         let (site, left) = [(0, "beta.test"), (1, "alpha.test")][flip % 2];
         words.say(MAP.ownership(NodeId::new(1)), Ownership::serving(SiteId::new(site), flip as u64).encode());
-        let reply = get(led.address(), left, "/0");
+        let reply = get(controlled.address(), left, "/0");
         assert!(reply.status == 200 && reply.body != "two", "flip {flip}: {reply:?} for {left}");
         std::thread::sleep(Duration::from_micros(flip as u64 * 997 % 7_000));
     }
     drop(_load);
     words.give_back();
-    led.await_serving();
+    controlled.await_serving();
 }
 
 /// What a person has taken out in the proxy's own configuration stays out, wherever its node serves, while it moves a few times, or
 /// as often as SIDELONG_MOVES says.
 fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
-    let Some(mut led) = Led::start(kind, by_hand) else { return };
-    led.proxy.take().unwrap().end();
-    let address = led.cluster.node(1);
-    let mut command = proxy(&led.cluster, kind, led.address(), &led.module);
+    let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
+    controlled.proxy.take().unwrap().end();
+    let address = controlled.cluster.node(1);
+    let mut command = proxy(&controlled.cluster, kind, controlled.address(), &controlled.module);
     let (file, line, taken_out) = match kind {
         Kind::Nginx => ("nginx.conf", format!("server {address} max_fails=0;"), "server {} down;"),
         Kind::Httpd => (
@@ -561,7 +563,7 @@ fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
             unreachable!("its servers are taken out as it runs")
         }
     };
-    let file = led.cluster.path(&format!("proxy/{file}"));
+    let file = controlled.cluster.path(&format!("proxy/{file}"));
     let text = std::fs::read_to_string(&file).unwrap();
     // In the pools of both sites.
     assert_eq!(text.matches(&line).count(), 2, "{text}");
@@ -571,23 +573,23 @@ fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
     };
     std::fs::write(&file, text.replace(&line, &taken_out)).unwrap();
     if kind == Kind::Envoy {
-        led.epoch = 0;
+        controlled.epoch = 0;
         command.args(["--restart-epoch", "0"]);
     }
-    let log = requests_of(&led.cluster, "two");
+    let log = requests_of(&controlled.cluster, "two");
     let before = std::fs::read(&log).unwrap_or_default();
-    led.proxy = Some(Running::start_command(command));
-    led.await_serving();
+    controlled.proxy = Some(Running::start_command(command));
+    controlled.await_serving();
     let rounds = std::env::var("SIDELONG_MOVES").map_or(4, |moves| moves.parse().unwrap());
     for site in ["alpha", "beta"].into_iter().cycle().take(rounds) {
-        until_it_succeeds(|| run(["move", "n2", site, "--config", &led.config()]));
+        until_it_succeeds(|| run(["move", "n2", site, "--config", &controlled.config()]));
         for _ in 0..10 {
-            let reply = get(led.address(), &format!("{site}.test"), "/0");
+            let reply = get(controlled.address(), &format!("{site}.test"), "/0");
             assert!(reply.status == 200 && reply.body != "two", "{reply:?}");
         }
     }
     assert_eq!(std::fs::read(&log).unwrap_or_default(), before, "n2 has got requests");
-    led.end();
+    controlled.end();
 }
 
 /// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
@@ -620,14 +622,15 @@ fn envoy_refuses_a_wrong_configuration() {
 /// Nobody would see the requests end.
 #[test]
 fn a_cluster_of_envoy_without_the_filter_gets_no_requests() {
-    let Some(mut led) = Led::start(Kind::Envoy, by_hand) else { return };
-    led.proxy.take().unwrap().end();
+    let Some(mut controlled) = Controlled::start(Kind::Envoy, by_hand) else { return };
+    controlled.proxy.take().unwrap().end();
     let mistake = ("filter_name: request", "filter_name: admission");
-    led.proxy = Some(Running::start_command(envoy_with(&led.cluster, mistake, &led.module)));
+    controlled.proxy =
+        Some(Running::start_command(envoy_with(&controlled.cluster, mistake, &controlled.module)));
     eventually("requests are rejected", || {
-        try_get(led.address(), "beta.test", "/0").is_ok_and(|reply| reply.status == 503)
+        try_get(controlled.address(), "beta.test", "/0").is_ok_and(|reply| reply.status == 503)
     });
-    let said = led.proxy.take().unwrap().end().err;
+    let said = controlled.proxy.take().unwrap().end().err;
     assert!(said.contains("has no filter \"request\""), "{said}");
 }
 

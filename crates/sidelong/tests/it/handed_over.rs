@@ -22,7 +22,7 @@ fn edge(cluster: &Cluster, socket: &TcpListener) -> Running {
 }
 
 #[test]
-fn no_client_is_turned_away_while_one_edge_takes_over_from_another() {
+fn no_client_is_rejected_while_one_edge_takes_over_from_another() {
     let mut cluster = Cluster::new(&[("alpha", 1)]).with_service(Duration::from_millis(100));
     cluster.file.nodes[0].workers = Some(8);
     cluster.file.edges[0].threads = 2;

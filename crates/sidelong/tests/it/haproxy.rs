@@ -1,4 +1,4 @@
-//! A front that leads a real HAProxy, with real servers behind it: what holds for HAProxy alone. The rest is in `fronts.rs`.
+//! A front that controls a real HAProxy, with real servers behind it: what holds for HAProxy alone. The rest is in `fronts.rs`.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{Configuration, Drain, LedBy};
+use sidelong_config::{Configuration, ControlledBy, Drain};
 
 use crate::support::proxies::{Kind, ask_haproxy, module, proxy, sent};
 use crate::support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
@@ -16,8 +16,8 @@ use crate::support::{Cluster, Running, eventually, get, try_get, until_it_succee
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// n1 at alpha, n2 and n3 at beta, each a gunicorn of four workers; HAProxy, and the front that leads it. Nodes move by hand alone.
-struct Led {
+/// n1 at alpha, n2 and n3 at beta, each a gunicorn of four workers; HAProxy, and the front that controls it. Nodes move by hand alone.
+struct Controlled {
     cluster: Cluster,
     module: PathBuf,
     haproxy: Running,
@@ -26,7 +26,7 @@ struct Led {
     _servers: Vec<Running>,
 }
 
-impl Led {
+impl Controlled {
     /// `None`, with a printed reason, without HAProxy or gunicorn.
     fn start(kind: Kind) -> Option<Self> {
         Self::start_with(kind, |_| ())
@@ -38,10 +38,10 @@ impl Led {
         // HAProxy's Lua finds the front at once.
         let front = cluster.part("front", "front1");
         let haproxy = haproxy(&cluster, &module, &[]);
-        let led = Led { cluster, module, haproxy, front, _agents: agents, _servers: servers };
-        led.serves("n1", "alpha");
-        led.serves("n2", "beta");
-        Some(led)
+        let controlled = Controlled { cluster, module, haproxy, front, _agents: agents, _servers: servers };
+        controlled.serves("n1", "alpha");
+        controlled.serves("n2", "beta");
+        Some(controlled)
     }
 
     /// HAProxy's answer to a command.
@@ -85,7 +85,7 @@ impl Led {
     }
 }
 
-/// A cluster with its servers and agents, and a front that leads by a socket of this name.
+/// A cluster with its servers and agents, and a front that controls HAProxy by a socket of this name.
 fn parts(
     kind: Kind,
     socket: &str,
@@ -137,52 +137,54 @@ fn begun(cluster: &Cluster, name: &str) -> Vec<String> {
 
 #[test]
 fn weights_are_back_after_a_reload_and_after_a_crash() {
-    let Some(mut led) = Led::start(Kind::HaproxyByWeights) else { return };
+    let Some(mut controlled) = Controlled::start(Kind::HaproxyByWeights) else { return };
     let time = Duration::from_millis(50);
-    let load = [led.load("alpha.test", time, 4), led.load("beta.test", time, 4)];
+    let load = [controlled.load("alpha.test", time, 4), controlled.load("beta.test", time, 4)];
     for site in ["alpha", "beta"] {
-        let during = led.cluster.start(&["move", "n2", site]);
-        let old = led.reload();
+        let during = controlled.cluster.start(&["move", "n2", site]);
+        let old = controlled.reload();
         old.finish().succeeded();
         during.finish();
-        led.moves("n2", site);
-        led.serves("n1", "alpha");
+        controlled.moves("n2", site);
+        controlled.serves("n1", "alpha");
 
-        let during = led.cluster.start(&["move", "n3", site]);
-        let new = |led: &Led| haproxy(&led.cluster, &led.module, &[]);
-        led.haproxy.signal(Signal::KILL);
-        eventually("it has ended", || !led.haproxy.is_running());
-        led.haproxy = new(&led);
+        let during = controlled.cluster.start(&["move", "n3", site]);
+        let new = |controlled: &Controlled| haproxy(&controlled.cluster, &controlled.module, &[]);
+        controlled.haproxy.signal(Signal::KILL);
+        eventually("it has ended", || !controlled.haproxy.is_running());
+        controlled.haproxy = new(&controlled);
         during.finish();
         // One node stays at beta in any case.
         if site == "beta" {
-            led.moves("n3", site);
+            controlled.moves("n3", site);
         }
-        led.serves("n1", "alpha");
-        led.serves("n2", site);
+        controlled.serves("n1", "alpha");
+        controlled.serves("n2", site);
     }
     drop(load);
-    led.front.end().succeeded();
+    controlled.front.end().succeeded();
 }
 
 /// The old process of HAProxy answers its requests after a reload, and no socket leads to it.
 fn a_node_waits_for_requests_of_an_old_process(kind: Kind) {
-    let Some(mut led) = Led::start(kind) else { return };
-    led.moves("n3", "alpha");
-    led.moves("n1", "beta");
-    let long = led.load("beta.test", Duration::from_secs(4), 2);
-    eventually("the request has begun", || begun(&led.cluster, "two").contains(&"beta.test".to_owned()));
-    let mut old = led.reload();
-    led.serves("n2", "beta");
-    let drained = led.cluster.run(&["drain", "n2"]);
+    let Some(mut controlled) = Controlled::start(kind) else { return };
+    controlled.moves("n3", "alpha");
+    controlled.moves("n1", "beta");
+    let long = controlled.load("beta.test", Duration::from_secs(4), 2);
+    eventually("the request has begun", || {
+        begun(&controlled.cluster, "two").contains(&"beta.test".to_owned())
+    });
+    let mut old = controlled.reload();
+    controlled.serves("n2", "beta");
+    let drained = controlled.cluster.run(&["drain", "n2"]);
     // On a machine that is slow enough the request has ended.
     if old.is_running() {
         assert!(drained.refused().contains("requests of beta at n2 had not ended"));
     }
     drop(long);
     old.finish().succeeded();
-    until_it_succeeds(|| led.cluster.run(&["drain", "n2"]));
-    led.end();
+    until_it_succeeds(|| controlled.cluster.run(&["drain", "n2"]));
+    controlled.end();
 }
 
 #[test]
@@ -194,31 +196,31 @@ fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
 
 /// It gets no request, and the front leaves it so, while a node moves a few times, or as often as SIDELONG_MOVES says.
 fn what_a_person_has_taken_out_stays_there(kind: Kind) {
-    let Some(led) = Led::start(kind) else { return };
-    led.ask("set server be_beta/n2 state maint");
-    led.ask("set server be_alpha/n1 state drain");
+    let Some(controlled) = Controlled::start(kind) else { return };
+    controlled.ask("set server be_beta/n2 state maint");
+    controlled.ask("set server be_alpha/n1 state drain");
     let held = |server: &str| {
-        let listed = led.ask("show stat");
+        let listed = controlled.ask("show stat");
         let line = listed.lines().find(|line| line.starts_with(server)).unwrap().to_owned();
         ["MAINT", "DRAIN"].into_iter().find(|word| line.contains(&format!(",{word},"))).unwrap_or_default()
     };
     let rounds = std::env::var("SIDELONG_MOVES").map_or(2, |moves| moves.parse().unwrap());
     for site in ["alpha", "beta"].into_iter().cycle().take(rounds) {
-        led.moves("n2", site);
+        controlled.moves("n2", site);
         assert_eq!((held("be_beta,n2,"), held("be_alpha,n1,")), ("MAINT", "DRAIN"));
         let (host, out) = if site == "alpha" { ("alpha.test", "one") } else { ("beta.test", "two") };
-        let before = begun(&led.cluster, out).len();
-        (0..20).for_each(|_| assert_eq!(get(led.cluster.at(8080), host, "/0").status, 200));
-        assert_eq!(begun(&led.cluster, out).len(), before, "{out} is taken out of {site}");
+        let before = begun(&controlled.cluster, out).len();
+        (0..20).for_each(|_| assert_eq!(get(controlled.cluster.at(8080), host, "/0").status, 200));
+        assert_eq!(begun(&controlled.cluster, out).len(), before, "{out} is taken out of {site}");
     }
-    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
+    let refused = controlled.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("held in HAProxy: be_alpha/n1 (DRAIN), be_beta/n2 (MAINT)"), "{refused}");
     let said = "server be_beta/n2 is held in HAProxy (MAINT)";
-    eventually("the log says so", || led.front.err().matches(said).count() == 1);
-    led.ask("set server be_beta/n2 state ready");
-    led.ask("set server be_alpha/n1 state ready");
-    until_it_succeeds(|| led.cluster.run(&["front", "check", "front1"]));
-    led.end();
+    eventually("the log says so", || controlled.front.err().matches(said).count() == 1);
+    controlled.ask("set server be_beta/n2 state ready");
+    controlled.ask("set server be_alpha/n1 state ready");
+    until_it_succeeds(|| controlled.cluster.run(&["front", "check", "front1"]));
+    controlled.end();
 }
 
 #[test]
@@ -233,10 +235,10 @@ fn what_a_person_has_put_into_maintenance_stays_there() {
 fn clients_are_rejected_by_rules_of_haproxy_and_admitted_once_its_front_is_gone() {
     let target = Duration::from_millis(200);
     let with_a_target = |cluster: &mut Cluster| cluster.file.sites[1].response_p99 = Some(target);
-    let Some(led) = Led::start_with(Kind::HaproxyByWeights, with_a_target) else { return };
-    let address = led.cluster.at(8080);
+    let Some(controlled) = Controlled::start_with(Kind::HaproxyByWeights, with_a_target) else { return };
+    let address = controlled.cluster.at(8080);
     // Each of the eight workers has as many requests as take four times the target.
-    let load = led.load("beta.test", 2 * target, 16);
+    let load = controlled.load("beta.test", 2 * target, 16);
     let reply = || try_get(address, "beta.test", "/0").unwrap();
     let mut rejected = reply();
     eventually("clients are rejected", || {
@@ -246,7 +248,7 @@ fn clients_are_rejected_by_rules_of_haproxy_and_admitted_once_its_front_is_gone(
     assert_eq!(rejected.header("x-sidelong-reason"), Some("over-target"), "{rejected:?}");
     assert_eq!(rejected.header("retry-after"), Some("1"), "{rejected:?}");
     assert_eq!(get(address, "alpha.test", "/0").status, 200);
-    led.front.kill();
+    controlled.front.kill();
     let mut admitted = 0;
     eventually("all are admitted", || {
         admitted = if reply().status == 200 { admitted + 1 } else { 0 };
@@ -258,8 +260,8 @@ fn clients_are_rejected_by_rules_of_haproxy_and_admitted_once_its_front_is_gone(
 /// HAProxy's weights alone would do as well, so the memory must tell.
 #[test]
 fn each_request_is_chosen_in_memory_and_counted_there_until_its_answer() {
-    let Some(led) = Led::start(Kind::HaproxyByChoice) else { return };
-    let file = led.cluster.run_dir().join("front1.workers.region");
+    let Some(controlled) = Controlled::start(Kind::HaproxyByChoice) else { return };
+    let file = controlled.cluster.run_dir().join("front1.workers.region");
     // Nothing is under way.
     let mut before = sent(&file, 3);
     eventually("the counts rest", || {
@@ -272,7 +274,7 @@ fn each_request_is_chosen_in_memory_and_counted_there_until_its_answer() {
     };
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| assert_eq!(get(led.cluster.at(8080), "beta.test", "/2000").status, 200));
+            scope.spawn(|| assert_eq!(get(controlled.cluster.at(8080), "beta.test", "/2000").status, 200));
         }
         let mut most = Vec::new();
         eventually("all are sent", || {
@@ -283,7 +285,7 @@ fn each_request_is_chosen_in_memory_and_counted_there_until_its_answer() {
         assert!(most[0] == 0 && most[1] > 1 && most[2] > 1, "{most:?}");
     });
     eventually("all are answered", || more() == [0, 0, 0]);
-    led.end();
+    controlled.end();
 }
 
 /// Between the front and HAProxy: passes on only the first commands of each batch, then closes.
@@ -320,22 +322,25 @@ fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
     relay(&cluster, Arc::clone(&most));
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
     let front = cluster.part("front", "front1");
-    let led = Led { cluster, module: PathBuf::new(), haproxy, front, _agents: agents, _servers: servers };
-    led.serves("n1", "alpha");
-    led.serves("n2", "beta");
+    let controlled =
+        Controlled { cluster, module: PathBuf::new(), haproxy, front, _agents: agents, _servers: servers };
+    controlled.serves("n1", "alpha");
+    controlled.serves("n2", "beta");
     let sites = ["alpha", "beta"];
     for (cut, site) in (0..7).zip(sites.into_iter().cycle()) {
         most.store(cut, Ordering::Relaxed);
-        let during = led.cluster.start(&["move", "n2", site]);
+        let during = controlled.cluster.start(&["move", "n2", site]);
         for _ in 0..20 {
-            assert!(sites.iter().all(|site| ["n1", "n2", "n3"].iter().any(|node| led.sends(site, node))));
+            assert!(
+                sites.iter().all(|site| ["n1", "n2", "n3"].iter().any(|node| controlled.sends(site, node)))
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         most.store(usize::MAX, Ordering::Relaxed);
         during.finish();
-        led.moves("n2", site);
+        controlled.moves("n2", site);
     }
-    led.end();
+    controlled.end();
 }
 
 #[test]
@@ -344,7 +349,7 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
         return;
     };
     let front = cluster.part("front", "front1");
-    let trouble = "cannot lead HAProxy by";
+    let trouble = "cannot control HAProxy by";
     eventually("the log says so", || front.err().contains(trouble));
     let refused = cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("start HAProxy with the line `stats socket`"), "{refused}");
@@ -362,33 +367,34 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
     std::fs::remove_file(&socket).unwrap();
 
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
-    let led = Led { cluster, module: PathBuf::new(), haproxy, front, _agents: agents, _servers: servers };
-    led.serves("n1", "alpha");
-    led.serves("n2", "beta");
-    eventually("the log says so", || led.front.err().contains("HAProxy answers again"));
+    let controlled =
+        Controlled { cluster, module: PathBuf::new(), haproxy, front, _agents: agents, _servers: servers };
+    controlled.serves("n1", "alpha");
+    controlled.serves("n2", "beta");
+    eventually("the log says so", || controlled.front.err().contains("HAProxy answers again"));
 
     // It hangs, and a node moves once it goes on.
-    led.haproxy.signal(Signal::STOP);
-    let refused = led.cluster.run(&["front", "check", "front1"]).refused();
+    controlled.haproxy.signal(Signal::STOP);
+    let refused = controlled.cluster.run(&["front", "check", "front1"]).refused();
     assert!(refused.contains("no answer within a second"), "{refused}");
-    assert!(led.cluster.run(&["drain", "n2"]).refused().contains("had not"));
-    led.haproxy.signal(Signal::CONT);
-    led.moves("n2", "alpha");
-    assert_eq!(led.front.err().matches(trouble).count(), 1, "{}", led.front.err());
+    assert!(controlled.cluster.run(&["drain", "n2"]).refused().contains("had not"));
+    controlled.haproxy.signal(Signal::CONT);
+    controlled.moves("n2", "alpha");
+    assert_eq!(controlled.front.err().matches(trouble).count(), 1, "{}", controlled.front.err());
 
-    led.end();
+    controlled.end();
 }
 
 #[test]
 fn a_request_that_outlasts_a_drain_is_cut_where_its_site_says_so() {
-    let Some(led) = Led::start_with(Kind::HaproxyByWeights, |cluster| {
+    let Some(controlled) = Controlled::start_with(Kind::HaproxyByWeights, |cluster| {
         cluster.file.sites[1].drain = Drain::Cut;
     }) else {
         return;
     };
-    led.moves("n3", "alpha");
-    led.moves("n1", "beta");
-    let address = led.cluster.at(8080);
+    controlled.moves("n3", "alpha");
+    controlled.moves("n1", "beta");
+    let address = controlled.cluster.at(8080);
     // Each of beta's nodes gets one.
     let (ended, first) = std::sync::mpsc::sync_channel(2);
     for _ in 0..2 {
@@ -396,13 +402,13 @@ fn a_request_that_outlasts_a_drain_is_cut_where_its_site_says_so() {
         std::thread::spawn(move || ended.send(try_get(address, "beta.test", "/60000")));
     }
     eventually("both have begun", || {
-        ["one", "two"].iter().all(|name| begun(&led.cluster, name).contains(&"beta.test".to_owned()))
+        ["one", "two"].iter().all(|name| begun(&controlled.cluster, name).contains(&"beta.test".to_owned()))
     });
-    led.moves("n2", "alpha");
+    controlled.moves("n2", "alpha");
     let answer = first.recv().unwrap();
     assert!(answer.as_ref().is_ok_and(|reply| reply.status == 502), "{answer:?}");
     assert!(first.try_recv().is_err(), "the request at n1 goes on");
-    led.front.end().succeeded();
+    controlled.front.end().succeeded();
 }
 
 /// It goes by the weights that `sidelong front config` prints: those of the nodes with which each site starts.
@@ -428,9 +434,9 @@ fn a_haproxy_whose_lua_does_not_ask_is_named() {
     let front = cluster.part("front", "front1");
     eventually("the front has read its file", || cluster.run_dir().join("front1.choice.region").exists());
     // HAProxy gets the lines of one that goes by weights.
-    cluster.file.fronts[0].by = Some(LedBy::Weights);
+    cluster.file.fronts[0].by = Some(ControlledBy::Weights);
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
-    cluster.file.fronts[0].by = Some(LedBy::Choose);
+    cluster.file.fronts[0].by = Some(ControlledBy::Choose);
     eventually("check says so", || {
         cluster
             .run(&["front", "check", "front1"])

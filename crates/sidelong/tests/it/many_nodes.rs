@@ -57,7 +57,7 @@ fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
     let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
     let _servers = servers(&cluster);
     let front = cluster.part("front", "web1");
-    let mut agents = Agents::offer(&cluster);
+    let mut agents = Agents::expose(&cluster);
     let haproxy = Running::start_command(proxy(&cluster, Kind::HaproxyByWeights, cluster.at(8080), &module));
     eventually("HAProxy listens", || ask_haproxy(&cluster.path("admin.sock"), "show info").is_ok());
     let have = |agents: &mut Agents, alpha: usize, beta: usize| {
@@ -106,7 +106,7 @@ fn count_at_a_thousand_nodes(kind: Kind, file: &str, words: &[(&str, &str)], num
     cluster.file.fronts.push(kind.front(&cluster, "web1"));
     let Some(module) = module(&cluster, kind) else { return };
     let _servers = servers(&cluster);
-    let workers = offer(&cluster);
+    let workers = expose(&cluster);
 
     let command = proxy(&cluster, kind, cluster.at(8080), &module);
     let _memory = EnvoysMemory::of(&cluster);
@@ -182,18 +182,18 @@ fn answered_by_haproxy(cluster: &Cluster) -> Vec<u64> {
     servers.map(|line| line.split(',').nth(7).unwrap().parse().unwrap()).collect()
 }
 
-/// Offers a front's two regions, and says for ever that all nodes serve the site and are idle. Returns that of the workers.
-fn offer(cluster: &Cluster) -> Region {
+/// Exposes a front's two regions, and says for ever that all nodes serve the site and are idle. Returns that of the workers.
+fn expose(cluster: &Cluster) -> Region {
     let directory = cluster.run_dir();
     std::fs::create_dir_all(&directory).unwrap();
     let host = Host::Shm(ShmHost::new(&directory));
-    let offer = |name, kind, len| {
+    let expose = |name, kind, len| {
         let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, instance: Instance::alone(1) };
-        host.offer(&spec, |_| ()).unwrap()
+        host.expose(&spec, |_| ()).unwrap()
     };
     let map = ChoiceMap { nodes: NODES, sites: 1, servers: NODES };
-    let choice = offer("web1.choice", RegionKind::Choice, map.len());
-    let workers = offer("web1.workers", RegionKind::Workers, WorkersMap { nodes: NODES }.len());
+    let choice = expose("web1.choice", RegionKind::Choice, map.len());
+    let workers = expose("web1.workers", RegionKind::Workers, WorkersMap { nodes: NODES }.len());
     for name in ["choice", "workers"] {
         readable(&directory.join(format!("web1.{name}.region")), 0o666);
     }

@@ -17,7 +17,7 @@ fn edge(cluster: &Cluster, index: usize) -> Running {
 }
 
 /// How many of `requests` requests for alpha, one after the other, the second edge rejects.
-fn turned_away(cluster: &Cluster, requests: usize) -> usize {
+fn rejected(cluster: &Cluster, requests: usize) -> usize {
     let status = |_| {
         let reply = get(cluster.edge(1), "alpha.test", "/o/1/100");
         assert!([200, 503].contains(&reply.status), "{reply:?}");
@@ -48,7 +48,7 @@ fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
         eventually("the other hears of it", || {
             cluster.figure(1, of_first) >= many && cluster.figure(1, unanswered) >= many
         });
-        eventually("it rejects because of the other edge's requests", || turned_away(cluster, 20) > 0);
+        eventually("it rejects because of the other edge's requests", || rejected(cluster, 20) > 0);
         eventually("they delay its own", || {
             cluster.figure(1, r#"queue_delay_seconds{site="alpha"}"#) > Some(0.05)
         });
@@ -69,7 +69,7 @@ fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
         eventually("it is left out", || cluster.figure(1, of_first).is_none());
         eventually("all are admitted", || cluster.figure(1, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
     });
-    assert_eq!(turned_away(cluster, 30), 0, "nobody for the sake of who is dead");
+    assert_eq!(rejected(cluster, 30), 0, "nobody for the sake of who is dead");
     assert_eq!(cluster.figure(1, unanswered), Some(0.0));
     assert!(cluster.figure(1, r#"peer_age_seconds{edge="edge1"}"#) > Some(0.15), "and it says so");
     let status = cluster.run(&["status"]).succeeded();

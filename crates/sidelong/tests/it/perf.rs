@@ -123,8 +123,8 @@ fn run_dir(target: i32) -> PathBuf {
     sidelong_config::default_run_dir(&format!("perf-{target}"))
 }
 
-/// Whether a target offers regions.
-fn offers(target: &Running) -> bool {
+/// Whether a target exposes regions.
+fn exposes(target: &Running) -> bool {
     let directory = run_dir(target.pid().as_raw_nonzero().get());
     ["perf-0.region", "perf-0.tcpkey"].iter().any(|key| directory.join(key).exists())
 }
@@ -183,7 +183,7 @@ fn a_side_that_serves_once_ends_when_the_other_hangs_up() {
     let file = secret.right();
     let to = ["read", "--fabric", "tcp", "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
     let measuring = Running::start_lab([&["perf"][..], &to].concat());
-    eventually("a measurement has begun", || offers(&serving));
+    eventually("a measurement has begun", || exposes(&serving));
     measuring.kill();
     let done = serving.finish();
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
@@ -198,7 +198,7 @@ fn a_target_that_dies_ends_the_measurement_with_one_line() {
         let to =
             ["read", "--fabric", fabric, "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
         let measuring = Running::start_lab([&["perf"][..], &to].concat());
-        eventually("a measurement has begun", || offers(&serving));
+        eventually("a measurement has begun", || exposes(&serving));
         let left = run_dir(serving.pid().as_raw_nonzero().get());
         serving.kill();
         let line = measuring.finish().refused();

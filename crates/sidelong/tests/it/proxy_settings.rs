@@ -1,4 +1,4 @@
-//! What else the configuration of a proxy may say while a front leads it: nginx's own directives, httpd's MPMs, hosts that Envoy learns.
+//! What else the configuration of a proxy may say while a front controls it: nginx's own directives, httpd's MPMs, hosts that Envoy learns.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -111,7 +111,7 @@ fn nginx_closes_where_it_should_tells_the_reason_and_has_a_status_page() {
     let status = || get(stage.address(), "beta.test", "/sidelong").body;
     let told = status();
     assert!(["alpha", "beta"].iter().all(|site| told.contains(&format!("site={site} front="))), "{told}");
-    assert_eq!(told.matches(" state=led ").count(), 2, "{told}");
+    assert_eq!(told.matches(" state=controlled ").count(), 2, "{told}");
 
     // No client is admitted any more: what the front says is changed by hand while it stands still.
     let front = stage.cluster.find("front", "web1").pid();

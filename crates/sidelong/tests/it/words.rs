@@ -102,7 +102,7 @@ fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
 }
 
 #[test]
-fn regions_that_are_removed_are_offered_again_and_used_by_all() {
+fn regions_that_are_removed_are_exposed_again_and_used_by_all() {
     let cluster = cluster();
     let mut up = cluster.serving(&["--json"]);
     eventually("it begins legal", || is_legal(&cluster));
@@ -123,7 +123,7 @@ fn regions_that_are_removed_are_offered_again_and_used_by_all() {
             })
             .collect();
         for (file, number) in removed {
-            eventually("it is offered again", || {
+            eventually("it is exposed again", || {
                 std::fs::metadata(&file).is_ok_and(|found| found.ino() != number)
             });
         }

@@ -24,12 +24,12 @@ pub(crate) const FIGURES: [Figure; 34] = [
     ("response_ms_p50", |of| of.response_ms_p50),
     ("response_ms_p99", |of| of.response_ms_p99),
     ("errors", |of| of.errors as f64),
-    ("turned_away", |of| of.turned_away as f64),
-    ("turned_away_high", |of| of.turned_away_high as f64),
+    ("rejected", |of| of.rejected as f64),
+    ("rejected_high", |of| of.rejected_high as f64),
     ("queue_ms_p99", |of| of.queue_ms_p99),
     ("goodput", |of| of.goodput),
     ("fairness", |of| of.fairness),
-    ("turned_away_until_ms", |of| of.turned_away_until_ms),
+    ("rejected_until_ms", |of| of.rejected_until_ms),
     ("surge_to_node_ms", |of| of.surge_to_node_ms),
     ("moves", |of| of.moves as f64),
     ("staged", |of| of.staged as f64),
@@ -70,12 +70,12 @@ pub struct Outcome {
     /// Requests whose edge died before the answer.
     pub errors: u64,
     /// Requests that were rejected.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Rejected requests for sites of the highest priority, if priorities differ.
-    pub turned_away_high: u64,
+    pub rejected_high: u64,
     /// Time from the surge, or without one from the start, until a request of the last site was last rejected, in ms; 0
     /// if none was.
-    pub turned_away_until_ms: f64,
+    pub rejected_until_ms: f64,
     /// Time from there until a node last joined that site, in ms; 0 if none did.
     pub surge_to_node_ms: f64,
     /// Wait of admitted requests for a worker at their node, in ms: 99th percentile.
@@ -150,9 +150,9 @@ pub(super) struct Measures {
     waits: Histogram<u64>,
     wait_ns_max: u64,
     /// By site.
-    turned_away: Vec<u64>,
+    rejected: Vec<u64>,
     /// Time of the last site's last rejected request, in ns.
-    turned_away_ns: u64,
+    rejected_ns: u64,
     surge_ns: u64,
     /// By site, requests that waited no longer than that.
     in_time: Vec<u64>,
@@ -169,8 +169,8 @@ impl Measures {
             responses: histogram(),
             waits: histogram(),
             wait_ns_max: setup.wait_ns_max,
-            turned_away: vec![0; setup.sites],
-            turned_away_ns: 0,
+            rejected: vec![0; setup.sites],
+            rejected_ns: 0,
             surge_ns: setup.surge_ns(),
             in_time: vec![0; setup.sites],
             sum_ns: 0,
@@ -200,10 +200,10 @@ impl Measures {
         self.in_time[site] += u64::from(ns <= self.wait_ns_max);
     }
 
-    pub(super) fn turned_away(&mut self, site: usize, now_ns: u64) {
-        self.turned_away[site] += 1;
-        if site + 1 == self.turned_away.len() {
-            self.turned_away_ns = now_ns;
+    pub(super) fn rejected(&mut self, site: usize, now_ns: u64) {
+        self.rejected[site] += 1;
+        if site + 1 == self.rejected.len() {
+            self.rejected_ns = now_ns;
         }
     }
 
@@ -224,7 +224,7 @@ impl Measures {
         let sum: u64 = self.balanced.iter().map(|(ns, _)| ns).sum();
         let pool: f64 = setup.nodes.iter().map(|(_, factor)| setup.capacity_per_s(*factor)).sum();
         let in_time: u64 = self.in_time.iter().sum();
-        let high = self.turned_away.iter().enumerate().filter(|(site, _)| setup.is_high(*site));
+        let high = self.rejected.iter().enumerate().filter(|(site, _)| setup.is_high(*site));
         let first = &mut self.first_requests_ns;
         first.sort_unstable();
         Outcome {
@@ -234,10 +234,10 @@ impl Measures {
             response_ms_p50: ms(self.responses.value_at_quantile(0.5) as f64),
             response_ms_p99: ms(self.responses.value_at_quantile(0.99) as f64),
             errors: self.errors,
-            turned_away: self.turned_away.iter().sum(),
-            turned_away_high: high.map(|(_, count)| count).sum(),
+            rejected: self.rejected.iter().sum(),
+            rejected_high: high.map(|(_, count)| count).sum(),
             queue_ms_p99: ms(self.waits.value_at_quantile(0.99) as f64),
-            turned_away_until_ms: ms(self.turned_away_ns.saturating_sub(self.surge_ns) as f64),
+            rejected_until_ms: ms(self.rejected_ns.saturating_sub(self.surge_ns) as f64),
             goodput: rate(in_time as f64, pool * seconds),
             fairness: fairness(setup, &self.in_time),
             not_moved: self.not_moved,

@@ -177,25 +177,25 @@ fn who_is_let_in_is_served_in_time_at_any_load() {
     for offered in ["1.5", "4", "10"] {
         let ours = run(offered, "target");
         assert!(ours.goodput > 0.95 * most, "{offered}: {ours:?}");
-        assert!(ours.queue_ms_p99 <= 25.0 && ours.turned_away_high == 0, "{offered}: {ours:?}");
+        assert!(ours.queue_ms_p99 <= 25.0 && ours.rejected_high == 0, "{offered}: {ours:?}");
         assert!(ours.fairness > 0.95, "{offered}: {ours:?}");
         let none = run(offered, "none");
         assert!(none.goodput < 0.5 * ours.goodput && none.queue_ms_p99 > 500.0, "{offered}: {none:?}");
-        assert_eq!(none.turned_away, 0);
+        assert_eq!(none.rejected, 0);
         let paper = run(offered, "paper");
-        assert!(paper.turned_away > 0 && paper.queue_ms_p99 < none.queue_ms_p99, "{offered}: {paper:?}");
+        assert!(paper.rejected > 0 && paper.queue_ms_p99 < none.queue_ms_p99, "{offered}: {paper:?}");
     }
     let calm = run("0.7", "target");
-    assert!(calm.turned_away * 100 < calm.requests && calm.goodput > 0.6, "{calm:?}");
+    assert!(calm.rejected * 100 < calm.requests && calm.goodput > 0.6, "{calm:?}");
 }
 
 #[test]
-fn nodes_come_to_whom_they_are_wanted_by_while_others_are_turned_away() {
+fn nodes_come_to_whom_they_are_wanted_by_while_others_are_rejected() {
     let sets = ["nodes=12", "demand=open", "priority_levels=2", "offered=0.5", "offered_high=1.6", "low=0.9"];
     let moves = |rule: &str| outcome(&[&sets[..], &[&format!("admission={rule}")]].concat());
     let (ours, none) = (moves("target"), moves("none"));
     assert!(ours.moves > 0 && ours.floor_violations == 0, "{ours:?}");
-    assert!(ours.turned_away < ours.requests / 10, "{ours:?}");
+    assert!(ours.rejected < ours.requests / 10, "{ours:?}");
     assert!(ours.goodput > 0.95 * none.goodput, "{ours:?} {none:?}");
 }
 
@@ -211,7 +211,7 @@ fn surge(seed: u64, sets: &[&str]) -> [Outcome; 3] {
 }
 
 #[test]
-fn a_surge_is_turned_away_only_until_a_node_comes() {
+fn a_surge_is_rejected_only_until_a_node_comes() {
     // Four nodes get the load of 5.6. The other site is an idle equal, an equal with some to spare, or a lower one with
     // none.
     let idle = ["nodes=8", "sites=2", "surge=1.4", "offered=0.1"];
@@ -220,11 +220,11 @@ fn a_surge_is_turned_away_only_until_a_node_comes() {
     for (seed, sets) in (1..=2).flat_map(|seed| [(seed, &idle[..]), (seed, &spare[..]), (seed, &lower[..])]) {
         let [ours, by_load, rigid] = surge(seed, sets);
         let found = format!("{sets:?}, seed {seed}: {ours:#?}");
-        let of_last = |of: &Outcome| if sets == lower { of.turned_away_high } else { of.turned_away };
+        let of_last = |of: &Outcome| if sets == lower { of.rejected_high } else { of.rejected };
         assert!(of_last(&ours) * 20 < of_last(&rigid), "{found}");
         // No request is rejected 50 scans after the last needed node joined, and 200 after the surge.
         assert!(ours.surge_to_node_ms > 0.0, "{found}");
-        assert!(ours.turned_away_until_ms < 200.0_f64.min(ours.surge_to_node_ms + 50.0), "{found}");
+        assert!(ours.rejected_until_ms < 200.0_f64.min(ours.surge_to_node_ms + 50.0), "{found}");
         assert!((1..=6).contains(&ours.moves) && ours.thrash == 0 && ours.floor_violations == 0, "{found}");
         // By load alone, nodes come as soon, but are traded continually if both sites have work.
         assert!(sets == idle || by_load.moves > 2 * ours.moves, "{found} {by_load:#?}");
@@ -237,7 +237,7 @@ fn equals_with_targets_leave_each_other_what_they_need() {
     for offered in ["offered=0.4", "offered=0.7", "offered=0.85", "offered=1.5"] {
         let [ours, by_load, rigid] = surge(1, &[&equals[..], &[offered]].concat());
         assert!(ours.moves <= 2, "{offered}: {ours:?}");
-        assert!(ours.turned_away <= rigid.turned_away + 5, "{offered}: {ours:?} {rigid:?}");
+        assert!(ours.rejected <= rigid.rejected + 5, "{offered}: {ours:?} {rigid:?}");
         assert!(offered == "offered=1.5" || by_load.moves > 20, "{offered}: {by_load:?}");
     }
     // The other site needs 3.4 of its four nodes, and keeps them.
@@ -255,7 +255,7 @@ fn a_quick_node_comes_in_two_stages_where_only_slow_ones_are_to_be_had() {
         let [ours, by_load, rigid] = surge(seed, &[&unlike[..], &["offered=0.1", "surge=1.4"]].concat());
         for moved in [ours, by_load] {
             assert!(moved.staged == 1 && moved.moves == 2 && moved.floor_violations == 0, "{moved:#?}");
-            assert!(moved.turned_away * 10 < rigid.turned_away, "{moved:#?} {rigid:#?}");
+            assert!(moved.rejected * 10 < rigid.rejected, "{moved:#?} {rigid:#?}");
         }
         // If the fast nodes have work that a slow one cannot take over, the slow one comes.
         let [ours, ..] = surge(seed, &[&unlike[..], &["offered=0.6", "surge=1.4"]].concat());

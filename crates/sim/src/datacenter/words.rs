@@ -10,7 +10,7 @@ use sidelong_layout::{
     Ack, BoardMap, Budget, Instance, LOAD_ACK, LOAD_BYTES, Lock, NodeId, Ownership, RegionKind, SiteId,
     WORDS_OWNERSHIP,
 };
-use sidelong_reconfig::{OPERATION_MAX, SiteWords, board_map, load_region, offer_words};
+use sidelong_reconfig::{OPERATION_MAX, SiteWords, board_map, expose_words, load_region};
 use sidelong_state::{Op, Reply, Word};
 
 use crate::Time;
@@ -45,7 +45,7 @@ pub(super) struct Posted {
 }
 
 /// The result of an operation or a scan.
-pub(super) enum Heard {
+pub(super) enum Completion {
     Reply(Reply),
     /// The words in order, or `None` if the scan failed.
     Look(Option<Vec<u64>>),
@@ -63,7 +63,7 @@ impl Words {
             access: Access::Atomic,
             instance: INSTANCE,
         };
-        let board = Host::Sim(network.host(BOARD)).offer(&spec, |words| {
+        let board = Host::Sim(network.host(BOARD)).expose(&spec, |words| {
             for site in 0..setup.sites {
                 let current = setup.nodes.iter().filter(|(home, _)| *home == site).count() as u16;
                 let budget = Budget { floor: setup.floor, current, generation: 1 };
@@ -74,7 +74,7 @@ impl Words {
         for (node, (site, _)) in setup.nodes.iter().enumerate() {
             let name = format!("n{node}");
             let host = Host::Sim(network.host(&name));
-            owners.push(offer_words(&host, &name, Some(SiteId::new(*site)), INSTANCE)?);
+            owners.push(expose_words(&host, &name, Some(SiteId::new(*site)), INSTANCE)?);
             let spec = RegionSpec {
                 name: &load_region(&name),
                 kind: RegionKind::Load,
@@ -82,7 +82,7 @@ impl Words {
                 access: Access::ReadOnly,
                 instance: INSTANCE,
             };
-            acks.push(host.offer(&spec, |_| ())?);
+            acks.push(host.expose(&spec, |_| ())?);
         }
         // A site's lock and budget are on adjacent lines: one read covers both.
         let sites = (0..setup.sites).map(|site| {
@@ -101,14 +101,14 @@ impl Words {
     }
 
     /// What the network reports at `at`.
-    pub(super) fn next_by(&mut self, at: Time) -> Option<(Time, Posted, Heard)> {
+    pub(super) fn next_by(&mut self, at: Time) -> Option<(Time, Posted, Completion)> {
         let Some(Event::Done { at, ticket, outcome }) = self.network.next_by(duration(at)) else {
             return None;
         };
         let posted = self.posted.remove(&ticket)?;
         let heard = match posted.op {
-            None => Heard::Look(outcome.ok()),
-            Some(_) => Heard::Reply(outcome.map_or(Reply::Lost, |words| Reply::Value(words[0]))),
+            None => Completion::Look(outcome.ok()),
+            Some(_) => Completion::Reply(outcome.map_or(Reply::Lost, |words| Reply::Value(words[0]))),
         };
         Some((time(at), posted, heard))
     }

@@ -310,7 +310,7 @@ fn where_every_site_is_overloaded_connections_are_closed_as_they_come() {
 }
 
 #[test]
-fn without_a_target_nobody_is_turned_away() {
+fn without_a_target_nobody_is_rejected() {
     let mut cluster = cluster(&["alpha"]);
     cluster.file.sites[0].queue_max = None;
     let _up = cluster.serving_here();
@@ -320,7 +320,7 @@ fn without_a_target_nobody_is_turned_away() {
 }
 
 #[test]
-fn a_request_with_a_body_that_is_turned_away_leaves_its_connection_usable() {
+fn a_request_with_a_body_that_is_rejected_leaves_its_connection_usable() {
     let cluster = cluster(&["alpha", "beta"]);
     let _up = cluster.serving_here();
     let body = "x".repeat(10_000);

@@ -138,11 +138,11 @@ impl Cluster {
             evicts: true,
             seed: [self.now(), 7],
         };
-        let region = sidelong_fabric::Host::Sim(self.hosts[me].clone()).offer_owned(&spec).unwrap();
+        let region = sidelong_fabric::Host::Sim(self.hosts[me].clone()).expose_owned(&spec).unwrap();
         self.keys.publish(region.key().unwrap()).unwrap();
         let directory: Arc<dyn Directory> = Arc::clone(&self.keys) as _;
         Member {
-            cache: Cache::offered(settings, region, map, 1),
+            cache: Cache::exposed(settings, region, map, 1),
             neighbours: Neighbours::new(me, &peers, Some(directory), Initiator::new()),
             counters: Counters::default(),
         }

@@ -172,7 +172,7 @@ fn a_file_that_changes_or_vanishes_is_answered_with_for_no_longer_than_its_time(
 }
 
 #[test]
-fn memory_that_is_taken_away_is_offered_anew_by_the_node_that_goes_on() {
+fn memory_that_is_taken_away_is_exposed_anew_by_the_node_that_goes_on() {
     let site = Site::new(3600);
     let parts = site.cluster.serving_here();
     let home = site.home("/page.html");
@@ -200,7 +200,7 @@ fn memory_that_is_taken_away_is_offered_anew_by_the_node_that_goes_on() {
     for left in [Some(0), None] {
         take(&claims, left);
         assert_eq!(site.get("/page.html").body, "0123456789");
-        eventually("the claims are offered anew", || {
+        eventually("the claims are exposed anew", || {
             assert_eq!(site.ask(0, "GET", "/page.html", "cache-control: no-cache\r\n").body, "0123456789");
             claims.metadata().is_ok_and(|file| file.len() > 0)
         });

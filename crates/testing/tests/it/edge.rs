@@ -369,7 +369,7 @@ fn requests_sent_without_waiting_are_answered_in_order_or_not_at_all() {
 }
 
 #[test]
-fn too_many_connections_are_turned_away() {
+fn too_many_connections_are_rejected() {
     let (cluster, _up, first) = served(|cluster| cluster.file.limits.connections_max = 3);
     let mut inside = vec![first];
     inside.extend((0..2).map(|_| Client::connect(cluster.edge(0))));
@@ -493,7 +493,7 @@ fn it_counts_and_logs_what_it_answers() {
         ("misdirected", "counter"),
         ("refused", "counter"),
         ("move_duration_seconds", "histogram"),
-        ("rejected_reads", "counter"),
+        ("discarded_reads", "counter"),
         ("record_reads", "counter"),
         ("view_age_seconds", "gauge"),
         ("view_stale", "gauge"),

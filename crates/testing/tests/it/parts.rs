@@ -65,6 +65,6 @@ fn a_node_of_a_live_ones_name_is_refused() {
     let mut other = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     other.file.cluster.run_dir = Some(cluster.run_dir());
     let line = other.try_here("node", "n1").err().unwrap();
-    assert!(line.contains("offered by a process that is still alive"), "{line}");
+    assert!(line.contains("exposed by a process that is still alive"), "{line}");
     assert!(first.is_running());
 }

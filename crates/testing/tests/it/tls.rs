@@ -22,7 +22,7 @@ fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Vec<Here>)> {
 }
 
 #[test]
-fn who_is_turned_away_hears_it_over_http2_too() {
+fn who_is_rejected_hears_it_over_http2_too() {
     let curl = Command::new("curl").arg("--version").output();
     if !curl.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("HTTP2")) {
         return skipped("admission over HTTP/2: no curl program that speaks it");

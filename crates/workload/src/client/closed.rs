@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::config::WhenRefused;
+use super::config::WhenRejected;
 use super::worker::{Cue, Flight, Worker};
 
 /// Runs one connection to one edge until the run is over. While the edge is away, it keeps trying, and each attempt
 /// counts as a failed request.
 pub(super) async fn closed_loop(worker: Worker, edge: usize, client: usize, think: Duration) {
-    let repeats = worker.shared.config.when_refused == WhenRefused::Repeat;
+    let repeats = worker.shared.config.when_rejected == WhenRejected::Repeat;
     let mut link = None;
     let mut backoff = Backoff::default();
     while let Some(index) = worker.next_index() {

@@ -41,7 +41,7 @@ pub enum Load {
 
 /// What a client does when it is told of overload: by an answer of 503, or a connection closed before the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WhenRefused {
+pub enum WhenRejected {
     /// In a closed loop it pauses, longer each time; in an open loop it leaves.
     #[default]
     Pause,
@@ -91,7 +91,7 @@ pub struct ClientConfig {
     /// requests come from one client, at the address that the system chooses.
     pub clients: Vec<IpAddr>,
     /// What clients do when they are rejected.
-    pub when_refused: WhenRefused,
+    pub when_rejected: WhenRejected,
     /// Whether a connection that ends before its first answer counts as a rejection. Otherwise it counts as broken.
     pub may_be_closed: bool,
     /// Whether a connection carries more than one request.
@@ -115,7 +115,7 @@ impl ClientConfig {
             timeout: Duration::from_secs(10),
             threads: 1,
             clients: Vec::new(),
-            when_refused: WhenRefused::default(),
+            when_rejected: WhenRejected::default(),
             may_be_closed: true,
             keep_alive: true,
             secure: None,

@@ -90,7 +90,7 @@ pub(super) struct Counts {
 pub(super) struct EdgeTally {
     pub(super) requests: u64,
     pub(super) errors: u64,
-    pub(super) turned_away: u64,
+    pub(super) rejected: u64,
 }
 
 /// The outcomes of one client's requests.
@@ -98,7 +98,7 @@ pub(super) struct EdgeTally {
 pub(super) struct ClientTally {
     pub(super) requests: u64,
     pub(super) answered: u64,
-    pub(super) turned_away: u64,
+    pub(super) rejected: u64,
     pub(super) dropped: u64,
 }
 
@@ -185,8 +185,8 @@ impl Page {
             Some(kind) => {
                 site.counts.errors.count(kind);
                 if kind.is_refusal() {
-                    edge.turned_away += 1;
-                    client.turned_away += 1;
+                    edge.rejected += 1;
+                    client.rejected += 1;
                     record(&mut site.refusals, entry.latency);
                 } else {
                     edge.errors += 1;
@@ -226,12 +226,12 @@ impl Page {
         for (edge, other) in self.edges.iter_mut().zip(&other.edges) {
             edge.requests += other.requests;
             edge.errors += other.errors;
-            edge.turned_away += other.turned_away;
+            edge.rejected += other.rejected;
         }
         for (client, other) in self.clients.iter_mut().zip(&other.clients) {
             client.requests += other.requests;
             client.answered += other.answered;
-            client.turned_away += other.turned_away;
+            client.rejected += other.rejected;
             client.dropped += other.dropped;
         }
         let _ = self.lags.add(&other.lags);
@@ -315,7 +315,7 @@ mod tests {
         ledger.enter(0, &entry(0, None, 20));
         ledger.enter(1, &entry(0, None, 10));
         ledger.enter(1, &entry(1, Some(ErrorKind::Status5xx), 5));
-        ledger.enter(1, &entry(1, Some(ErrorKind::Refused), 7));
+        ledger.enter(1, &entry(1, Some(ErrorKind::Rejected), 7));
         ledger.enter_dropped(1, 1, 0, Duration::ZERO);
         let (mut all, mut spare) = (Page::new(two), Page::new(two));
         for _ in 0..2 {
@@ -328,10 +328,10 @@ mod tests {
             assert_eq!(all.sites[1].latencies.len(), 0, "errors have no latency");
             assert_eq!(all.sites[1].refusals.len(), 1, "but refusals have one of their own");
             let edge = all.edges[0];
-            assert_eq!((edge.requests, edge.errors, edge.turned_away), (4, 1, 1));
+            assert_eq!((edge.requests, edge.errors, edge.rejected), (4, 1, 1));
             let client = all.clients[0];
             assert_eq!((client.requests, client.answered), (4, 2));
-            assert_eq!((client.turned_away, client.dropped), (1, 1));
+            assert_eq!((client.rejected, client.dropped), (1, 1));
             assert_eq!(all.lags.len(), 4);
             assert_eq!(all.span, Some((Duration::from_millis(10), Duration::from_millis(20))));
             let node = all.nodes["n1"][&0];

@@ -12,7 +12,7 @@
 //!
 //! Only requests that succeeded are in the percentiles and in the rates; the others are counted by [`ErrorKind`]. Those that
 //! were rejected have percentiles of their own. A request is sent again only by clients that are told to
-//! ([`WhenRefused::Repeat`]).
+//! ([`WhenRejected::Repeat`]).
 
 mod arrivals;
 pub(crate) mod backoff;
@@ -31,7 +31,7 @@ mod worker;
 pub use arrivals::{Arrivals, Gaps, RATE_PER_S_MAX, STEPS_MAX, STREAMS_MAX, Step, Stream};
 pub use config::{
     CLIENTS_MAX, CONNECTIONS_MAX, ClientConfig, ClientError, Load, SITES_MAX, SLOTS_MAX, SeriesConfig,
-    THREADS_MAX, TIMEOUT_MAX, WhenRefused, loopback_client,
+    THREADS_MAX, TIMEOUT_MAX, WhenRejected, loopback_client,
 };
 pub use report::{
     ClientSummary, EdgeSummary, Errors, Latency, Live, LiveSite, NodeSummary, SiteSummary, Summary,

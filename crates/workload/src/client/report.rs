@@ -27,8 +27,8 @@ pub struct Errors {
     pub body: u64,
     /// See [`ErrorKind::Status4xx`].
     pub status_4xx: u64,
-    /// See [`ErrorKind::Refused`].
-    pub refused: u64,
+    /// See [`ErrorKind::Rejected`].
+    pub rejected: u64,
     /// See [`ErrorKind::Unavailable`].
     pub unavailable: u64,
     /// See [`ErrorKind::Status5xx`].
@@ -41,7 +41,7 @@ pub struct Errors {
 impl Errors {
     /// The sum over all kinds.
     pub fn total(&self) -> u64 {
-        self.failed() + self.turned_away()
+        self.failed() + self.rejected()
     }
 
     /// The sum over requests that failed, without those rejected.
@@ -53,8 +53,8 @@ impl Errors {
     }
 
     /// The sum over requests that were rejected.
-    pub fn turned_away(&self) -> u64 {
-        self.refused + self.closed
+    pub fn rejected(&self) -> u64 {
+        self.rejected + self.closed
     }
 
     pub(crate) fn count(&mut self, kind: ErrorKind) {
@@ -65,7 +65,7 @@ impl Errors {
             ErrorKind::Broken => &mut self.broken,
             ErrorKind::Body => &mut self.body,
             ErrorKind::Status4xx => &mut self.status_4xx,
-            ErrorKind::Refused => &mut self.refused,
+            ErrorKind::Rejected => &mut self.rejected,
             ErrorKind::Unavailable => &mut self.unavailable,
             ErrorKind::Status5xx => &mut self.status_5xx,
             ErrorKind::WrongPage => &mut self.wrong_page,
@@ -79,7 +79,7 @@ impl Errors {
         self.broken += other.broken;
         self.body += other.body;
         self.status_4xx += other.status_4xx;
-        self.refused += other.refused;
+        self.rejected += other.rejected;
         self.unavailable += other.unavailable;
         self.status_5xx += other.status_5xx;
         self.wrong_page += other.wrong_page;
@@ -139,13 +139,13 @@ pub struct LiveSite {
     /// Requests that have failed since the start.
     pub errors: u64,
     /// Requests rejected since the start.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Requests not sent since the start because too many were in flight (open loop).
     pub dropped: u64,
     /// Successes each second in the window.
     pub requests_per_s: f64,
     /// Requests rejected each second in the window.
-    pub turned_away_per_s: f64,
+    pub rejected_per_s: f64,
     /// Median response time of the window's successes in ms; 0 without any.
     pub p50_ms: f64,
     /// 99th percentile of the same, in ms.
@@ -159,10 +159,10 @@ impl Live {
         let site = |window: &SiteTally, total: &SiteTally| LiveSite {
             requests: total.counts.requests,
             errors: total.counts.errors.failed(),
-            turned_away: total.counts.errors.turned_away(),
+            rejected: total.counts.errors.rejected(),
             dropped: total.counts.dropped,
             requests_per_s: per_s(window.latencies.len(), window_s),
-            turned_away_per_s: per_s(window.counts.errors.turned_away(), window_s),
+            rejected_per_s: per_s(window.counts.errors.rejected(), window_s),
             p50_ms: ms(window.latencies.value_at_quantile(0.5) as f64),
             p99_ms: ms(window.latencies.value_at_quantile(0.99) as f64),
         };
@@ -185,7 +185,7 @@ pub struct Summary {
     /// Requests that failed.
     pub errors: u64,
     /// Requests that were rejected.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Both by kind.
     pub errors_by_kind: Errors,
     /// Requests not sent because too many were in flight (open loop).
@@ -224,7 +224,7 @@ pub struct SiteSummary {
     /// Requests that failed.
     pub errors: u64,
     /// Requests that were rejected.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Both by kind.
     pub errors_by_kind: Errors,
     /// Requests not sent because too many were in flight (open loop).
@@ -250,7 +250,7 @@ pub struct EdgeSummary {
     /// Requests that failed.
     pub errors: u64,
     /// Requests that were rejected.
-    pub turned_away: u64,
+    pub rejected: u64,
 }
 
 /// The results for one client.
@@ -264,7 +264,7 @@ pub struct ClientSummary {
     /// Requests that succeeded.
     pub answered: u64,
     /// Requests that were rejected.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Requests not sent because too many were in flight (open loop).
     pub dropped: u64,
 }
@@ -308,7 +308,7 @@ impl Summary {
             edge,
             requests: tally.requests,
             errors: tally.errors,
-            turned_away: tally.turned_away,
+            rejected: tally.rejected,
         });
         let mut nodes: Vec<_> = page.nodes.iter().collect();
         nodes.sort_by_key(|(node, _)| *node);
@@ -324,7 +324,7 @@ impl Summary {
             client,
             requests: tally.requests,
             answered: tally.answered,
-            turned_away: tally.turned_away,
+            rejected: tally.rejected,
             dropped: tally.dropped,
         });
         let is_open = matches!(config.load, Load::Open { .. });
@@ -332,7 +332,7 @@ impl Summary {
             seconds,
             requests: total.requests,
             errors: total.errors,
-            turned_away: total.turned_away,
+            rejected: total.rejected,
             errors_by_kind: total.errors_by_kind,
             dropped: total.dropped,
             bytes: total.bytes,
@@ -355,7 +355,7 @@ impl SiteSummary {
             site: site.to_owned(),
             requests: tally.counts.requests,
             errors: tally.counts.errors.failed(),
-            turned_away: tally.counts.errors.turned_away(),
+            rejected: tally.counts.errors.rejected(),
             errors_by_kind: tally.counts.errors,
             dropped: tally.counts.dropped,
             bytes: tally.counts.bytes,

@@ -31,7 +31,7 @@ pub struct Interval {
     /// Requests that succeeded.
     pub answered: u64,
     /// Requests rejected with 503 and a reason.
-    pub refused: u64,
+    pub rejected: u64,
     /// Requests whose connection was closed before the first answer on it.
     pub closed: u64,
     /// Requests that failed otherwise.
@@ -45,9 +45,9 @@ pub struct Interval {
     /// The longest of them.
     pub max_ms: f64,
     /// Mean latency of a rejection in ms, closed connections included.
-    pub refusal_mean_ms: f64,
+    pub rejection_mean_ms: f64,
     /// The longest of them.
-    pub refusal_max_ms: f64,
+    pub rejection_max_ms: f64,
 }
 
 /// One thread's part of a series, or all of it.
@@ -60,8 +60,8 @@ pub(super) struct Book {
 #[derive(Clone, Default)]
 struct Slot {
     answered: Times,
-    turned_away: Times,
-    refused: u64,
+    rejected: Times,
+    rejected: u64,
     closed: u64,
     failed: u64,
     dropped: u64,
@@ -121,12 +121,12 @@ impl Book {
                 // It grows up to the bound, so recording within it does not fail.
                 let _ = slot.latencies.get_or_insert_with(new_histogram).record(latency_us.max(1));
             }
-            Some(super::ErrorKind::Refused) => {
-                slot.turned_away.add(once);
-                slot.refused += 1;
+            Some(super::ErrorKind::Rejected) => {
+                slot.rejected.add(once);
+                slot.rejected += 1;
             }
             Some(super::ErrorKind::Closed) => {
-                slot.turned_away.add(once);
+                slot.rejected.add(once);
                 slot.closed += 1;
             }
             Some(_) => slot.failed += 1,
@@ -152,8 +152,8 @@ impl Book {
 impl Slot {
     fn add(&mut self, other: Slot) {
         self.answered.add(other.answered);
-        self.turned_away.add(other.turned_away);
-        self.refused += other.refused;
+        self.rejected.add(other.rejected);
+        self.rejected += other.rejected;
         self.closed += other.closed;
         self.failed += other.failed;
         self.dropped += other.dropped;
@@ -167,19 +167,19 @@ impl Slot {
 
     fn told(&self) -> Interval {
         let p99_us = self.latencies.as_ref().map_or(0, |latencies| latencies.value_at_quantile(0.99));
-        let turned_away = self.refused + self.closed;
+        let rejected = self.rejected + self.closed;
         Interval {
-            offered: self.answered.count + turned_away + self.failed + self.dropped,
+            offered: self.answered.count + rejected + self.failed + self.dropped,
             answered: self.answered.count,
-            refused: self.refused,
+            rejected: self.rejected,
             closed: self.closed,
             failed: self.failed,
             dropped: self.dropped,
             mean_ms: self.answered.mean_ms(),
             p99_ms: (p99_us as f64 / 1e3).min(self.answered.max_ms()),
             max_ms: self.answered.max_ms(),
-            refusal_mean_ms: self.turned_away.mean_ms(),
-            refusal_max_ms: self.turned_away.max_ms(),
+            rejection_mean_ms: self.rejected.mean_ms(),
+            rejection_max_ms: self.rejected.max_ms(),
         }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         let (mut one, mut other) = (one, other);
         one.enter(&entry(1, 500, None));
         other.enter(&entry(9, 100, None));
-        other.enter(&entry(11, 4, Some(ErrorKind::Refused)));
+        other.enter(&entry(11, 4, Some(ErrorKind::Rejected)));
         one.enter(&entry(12, 2, Some(ErrorKind::Closed)));
         one.enter(&entry(13, 1, Some(ErrorKind::Timeout)));
         one.enter_dropped(0, Duration::from_millis(29));
@@ -249,8 +249,8 @@ mod tests {
         assert_eq!((first.offered, first.answered), (2, 2));
         assert_eq!((first.mean_ms, first.max_ms), (300.0, 500.0));
         assert!((470.0..=500.0).contains(&first.p99_ms), "{first:?}");
-        let failures = Interval { offered: 3, refused: 1, closed: 1, failed: 1, ..Interval::default() };
-        assert_eq!(second, Interval { refusal_mean_ms: 3.0, refusal_max_ms: 4.0, ..failures });
+        let failures = Interval { offered: 3, rejected: 1, closed: 1, failed: 1, ..Interval::default() };
+        assert_eq!(second, Interval { rejection_mean_ms: 3.0, rejection_max_ms: 4.0, ..failures });
         assert_eq!(third, Interval { offered: 1, dropped: 1, ..Interval::default() });
     }
 }

@@ -12,7 +12,7 @@ use http_body_util::Full;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::config::{ClientConfig, WhenRefused};
+use super::config::{ClientConfig, WhenRejected};
 use super::ledger::{Entry, Ledger};
 use super::link::{Answer, Link};
 
@@ -94,7 +94,7 @@ pub enum ErrorKind {
     /// The response was a 4xx.
     Status4xx,
     /// The response was a 503 with a reason in `x-sidelong-reason`: the request was rejected.
-    Refused,
+    Rejected,
     /// The response was a 503 without a reason: no node could serve the request, or another server rejected it.
     Unavailable,
     /// The response was another 5xx.
@@ -107,7 +107,7 @@ impl ErrorKind {
     /// What a complete response of this status is, with or without a reason for a rejection; `None` for a success.
     pub(crate) fn of(status: StatusCode, has_reason: bool) -> Option<Self> {
         match status {
-            StatusCode::SERVICE_UNAVAILABLE if has_reason => Some(ErrorKind::Refused),
+            StatusCode::SERVICE_UNAVAILABLE if has_reason => Some(ErrorKind::Rejected),
             StatusCode::SERVICE_UNAVAILABLE => Some(ErrorKind::Unavailable),
             status if status.is_server_error() => Some(ErrorKind::Status5xx),
             status if status.is_client_error() => Some(ErrorKind::Status4xx),
@@ -117,13 +117,13 @@ impl ErrorKind {
 
     /// Whether there was a response.
     pub(crate) fn is_answer(self) -> bool {
-        use ErrorKind::{Refused, Status4xx, Status5xx, Unavailable, WrongPage};
-        matches!(self, Status4xx | Refused | Unavailable | Status5xx | WrongPage)
+        use ErrorKind::{Rejected, Status4xx, Status5xx, Unavailable, WrongPage};
+        matches!(self, Status4xx | Rejected | Unavailable | Status5xx | WrongPage)
     }
 
     /// Whether the request was rejected, rather than failed.
     pub fn is_refusal(self) -> bool {
-        matches!(self, ErrorKind::Refused | ErrorKind::Closed)
+        matches!(self, ErrorKind::Rejected | ErrorKind::Closed)
     }
 
     /// Whether the client was told of overload: it was rejected, or got any 503.
@@ -236,7 +236,7 @@ impl Worker {
         mut flight: Flight,
         shot: Shot,
     ) -> Result<(), ErrorKind> {
-        let repeats = self.shared.config.when_refused == WhenRefused::Repeat;
+        let repeats = self.shared.config.when_rejected == WhenRejected::Repeat;
         let deadline = Instant::now() + self.shared.config.timeout;
         loop {
             let error = match self.fly_once(link, flight, &shot, deadline).await {

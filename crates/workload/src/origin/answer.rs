@@ -12,8 +12,8 @@ use hyper::body::{Body, Incoming};
 use super::book::Full;
 use super::burn::Burners;
 use super::config::{NODE_HEADER, OriginConfig, OriginError, ServiceTime};
+use super::connections::{Connections, Pulse};
 use super::content::{Content, ContentBody, synthetic_bytes};
-use super::crowd::{Crowd, Pulse};
 use super::files::{Absent, Files};
 use super::gauges::OriginGauges;
 use super::workers::Workers;
@@ -27,7 +27,7 @@ static NODE: HeaderName = HeaderName::from_static(NODE_HEADER);
 pub(super) struct Origin {
     pub(super) config: OriginConfig,
     pub(super) gauges: Arc<OriginGauges>,
-    pub(super) crowd: Crowd,
+    pub(super) connections: Connections,
     name: Option<HeaderValue>,
     files: Option<Files>,
     /// `None` if requests take no time.
@@ -59,7 +59,7 @@ impl Origin {
             ServiceTime::None | ServiceTime::Fixed(_) | ServiceTime::Exponential { .. } => None,
         };
         gauges.workers.store(config.workers, Relaxed);
-        Ok(Origin { config, gauges, crowd: Crowd::default(), name, files, workers, burners })
+        Ok(Origin { config, gauges, connections: Connections::default(), name, files, workers, burners })
     }
 
     pub(super) async fn answer(
@@ -170,7 +170,7 @@ impl Origin {
             Some(files) => {
                 for _ in 0..FILE_TRIES {
                     match files.get(path).await {
-                        Err(Absent::Shortage) => self.crowd.make_room().await,
+                        Err(Absent::Shortage) => self.connections.make_room().await,
                         got => return got,
                     }
                 }

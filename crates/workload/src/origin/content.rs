@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::crowd::Pulse;
+use super::connections::Pulse;
 use super::documents::State;
 
 /// Size of the buffer that synthetic bodies are cut from, in bytes: what one frame carries.

@@ -13,8 +13,8 @@ use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use sidelong_policy::documents::{Field, Reply, Validators, may_keep};
 
 use super::config::NODE_HEADER;
+use super::connections::Pulse;
 use super::content::{Content, ContentBody};
-use super::crowd::Pulse;
 use super::files::Absent;
 
 /// A file that has changed this recently may change again and look the same. Filesystems count in whole ticks of the kernel, or in
@@ -27,7 +27,7 @@ pub struct Documents {
     /// For how long an answer may be repeated before the file is looked at again; whole seconds, at least one.
     pub max_age: Duration,
     /// Told of each document that others may answer with, and of each that is there no more, before the client is answered.
-    pub keep: Arc<dyn Fn(&Told<'_>) + Send + Sync>,
+    pub keep: Arc<dyn Fn(&DocumentChange<'_>) + Send + Sync>,
 }
 
 impl fmt::Debug for Documents {
@@ -38,7 +38,7 @@ impl fmt::Debug for Documents {
 
 /// What is told of a document.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct DocumentChange<'a> {
     /// The host that it was asked of.
     pub host: &'a [u8],
     /// The path and query that it was asked by.
@@ -120,7 +120,7 @@ impl Documents {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return;
         }
-        let told = |document| (self.keep)(&Told { host, target, document });
+        let told = |document| (self.keep)(&DocumentChange { host, target, document });
         match found {
             Err(Absent::Missing | Absent::TooLarge) => told(None),
             Ok(content) => {

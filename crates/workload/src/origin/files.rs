@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use super::config::{OriginConfig, OriginError};
+use super::connections::is_shortage;
 use super::content::Content;
-use super::crowd::is_shortage;
 use super::documents::State;
 
 /// Memory of a kept file beside its bytes, for its path and its table entry. An upper estimate in bytes, which also

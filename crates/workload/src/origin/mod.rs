@@ -21,8 +21,8 @@ mod answer;
 mod book;
 mod burn;
 mod config;
+mod connections;
 mod content;
-mod crowd;
 mod documents;
 mod files;
 mod gauges;
@@ -30,6 +30,6 @@ mod serve;
 mod workers;
 
 pub use config::{NODE_HEADER, OriginConfig, OriginError, ServiceTime};
-pub use documents::{Current, Documents, Told};
+pub use documents::{Current, DocumentChange, Documents};
 pub use gauges::OriginGauges;
 pub use serve::{Drained, serve};

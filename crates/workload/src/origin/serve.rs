@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Origin;
 use super::config::{OriginConfig, OriginError};
-use super::crowd::{self, Crowd, Pulse};
+use super::connections::{self, Connections, Pulse};
 use super::gauges::OriginGauges;
 
 /// Pause after an accept that failed for another reason than a shortage.
@@ -55,7 +55,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, OriginError> {
     let origin = Arc::new(Origin::new(config, gauges)?);
-    let connections_max = origin.config.connections_max.min(crowd::connections_max());
+    let connections_max = origin.config.connections_max.min(connections::connections_max());
     let room = Arc::new(Semaphore::new(connections_max as usize));
     let (phase, _) = watch::channel(Phase::Serving);
     let mut shutdown = pin!(shutdown);
@@ -64,7 +64,7 @@ pub async fn serve(
         let (permit, stream) = tokio::select! {
             biased;
             () = shutdown.as_mut() => break,
-            accepted = accept(&listener, &room, &origin.crowd, &mut failures) => accepted,
+            accepted = accept(&listener, &room, &origin.connections, &mut failures) => accepted,
         };
         let connection = Connection::new(Arc::clone(&origin), permit);
         tokio::spawn(connection.run(stream, phase.subscribe()));
@@ -88,7 +88,7 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-    crowd: &Crowd,
+    connections: &Connections,
     failures: &mut Failures,
 ) -> (OwnedSemaphorePermit, TcpStream) {
     let stream = loop {
@@ -96,8 +96,8 @@ async fn accept(
             Ok((stream, _)) => break stream,
             Err(error) => {
                 failures.report(&error);
-                match crowd::is_shortage(&error) {
-                    true => crowd.make_room().await,
+                match connections::is_shortage(&error) {
+                    true => connections.make_room().await,
                     false => sleep(ACCEPT_RETRY).await,
                 }
             }
@@ -106,7 +106,7 @@ async fn accept(
     loop {
         match Arc::clone(room).try_acquire_owned() {
             Ok(permit) => return (permit, stream),
-            Err(_) => crowd.make_room().await,
+            Err(_) => connections.make_room().await,
         }
     }
 }
@@ -132,7 +132,7 @@ impl Failures {
 /// An open connection, counted while it lives.
 struct Connection {
     origin: Arc<Origin>,
-    /// In the crowd.
+    /// In the connections.
     number: u64,
     pulse: Arc<Pulse>,
     permit: Option<OwnedSemaphorePermit>,
@@ -143,7 +143,7 @@ impl Connection {
         origin.gauges.connections.fetch_add(1, Relaxed);
         origin.gauges.accepted_total.fetch_add(1, Relaxed);
         origin.gauges.changed();
-        let (number, pulse) = origin.crowd.enter();
+        let (number, pulse) = origin.connections.enter();
         Connection { origin, number, pulse, permit: Some(permit) }
     }
 
@@ -199,6 +199,6 @@ impl Drop for Connection {
         self.origin.gauges.changed();
         // Before anybody is told that there is room.
         drop(self.permit.take());
-        self.origin.crowd.leave(self.number);
+        self.origin.connections.leave(self.number);
     }
 }

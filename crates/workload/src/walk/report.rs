@@ -24,7 +24,7 @@ pub struct Summary {
     /// Requests that failed.
     pub errors: u64,
     /// Requests that were rejected because of overload.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Both by kind.
     pub errors_by_kind: Errors,
     /// Requests that the rules of the auction refused (409): no errors.
@@ -85,7 +85,7 @@ pub struct InteractionSummary {
     /// Requests that failed.
     pub errors: u64,
     /// Requests that were rejected because of overload.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// Requests that the rules of the auction refused.
     pub refused_by_rules: u64,
     /// Mean response time of the successes.
@@ -199,10 +199,10 @@ impl Book {
         LiveSite {
             requests: all.requests,
             errors: all.errors.failed(),
-            turned_away: all.errors.turned_away(),
+            rejected: all.errors.rejected(),
             dropped: self.sessions.dropped,
             requests_per_s: per_s(of.times.len()),
-            turned_away_per_s: per_s(of.errors.turned_away()),
+            rejected_per_s: per_s(of.errors.rejected()),
             p50_ms: times.p50_ms,
             p99_ms: times.p99_ms,
         }
@@ -219,7 +219,7 @@ impl Book {
                     interaction: interaction.name().to_owned(),
                     requests: tally.requests,
                     errors: tally.errors.failed(),
-                    turned_away: tally.errors.turned_away(),
+                    rejected: tally.errors.rejected(),
                     refused_by_rules: tally.refused_by_rules,
                     mean_ms: times.mean_ms,
                     p99_ms: times.p99_ms,
@@ -230,7 +230,7 @@ impl Book {
             seconds,
             requests: all.requests,
             errors: all.errors.failed(),
-            turned_away: all.errors.turned_away(),
+            rejected: all.errors.rejected(),
             errors_by_kind: all.errors,
             refused_by_rules: all.refused_by_rules,
             requests_per_s: per_s(all.times.len(), seconds),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Method, Uri};
 use sidelong_workload::client::{
     Arrivals, ClientConfig, ClientError, ClientSummary, Cue, Errors, Gaps, Generator, Interval, Load, Run,
-    SeriesConfig, Shot, Step, Stream, Summary, WhenRefused, jain_index,
+    SeriesConfig, Shot, Step, Stream, Summary, WhenRejected, jain_index,
 };
 use sidelong_workload::origin::{OriginConfig, ServiceTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -291,7 +291,7 @@ async fn a_client_that_is_told_to_come_back_later_does_so_later_each_time() {
         let begun = Instant::now();
         let summary = run(ClientConfig { requests_max: Some(5), ..config(&[edge], closed(1)) }, "/").await;
         assert_eq!((summary.requests, summary.errors_by_kind), (5, expected));
-        assert_eq!((summary.errors, summary.turned_away), (expected.unavailable, expected.refused));
+        assert_eq!((summary.errors, summary.rejected), (expected.unavailable, expected.refused));
         // 10, 20, 40 and 80 ms in between.
         assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
     }
@@ -356,7 +356,7 @@ async fn clients_have_addresses_of_their_own_and_are_counted_apart() {
     let summary = finish(generator.unwrap().start().unwrap()).await;
     assert_eq!((summary.requests, summary.sites[0].requests, summary.sites[1].requests), (400, 200, 200));
     for (client, requests) in summary.clients.iter().zip([50, 50, 50, 50, 200]) {
-        assert_eq!((client.requests, client.turned_away), (requests, 10), "{client:?}");
+        assert_eq!((client.requests, client.rejected), (requests, 10), "{client:?}");
         assert_eq!(client.answered, requests - 10);
         assert_eq!(u64::from(asked.lock().unwrap()[&client.client]), requests);
     }
@@ -401,8 +401,8 @@ async fn refusals_are_told_apart_from_answers_and_have_times_of_their_own() {
             true => Errors { closed: 20, ..Errors::default() },
             false => Errors { refused: 20, ..Errors::default() },
         };
-        assert_eq!((site.requests, site.errors, site.turned_away, site.errors_by_kind), (100, 0, 20, errors));
-        assert_eq!((summary.edges[0].errors, summary.edges[0].turned_away), (0, 20));
+        assert_eq!((site.requests, site.errors, site.rejected, site.errors_by_kind), (100, 0, 20, errors));
+        assert_eq!((summary.edges[0].errors, summary.edges[0].rejected), (0, 20));
         assert!(0.0 < site.refusal.p50_ms && site.refusal.p50_ms <= site.refusal.max_ms);
         assert_eq!(site.refusal, summary.refusal);
         assert!(0.0 < summary.lag.p50_ms && summary.lag.p50_ms <= summary.latency.p50_ms, "{summary:?}");
@@ -424,8 +424,8 @@ async fn refusals_are_told_apart_from_answers_and_have_times_of_their_own() {
 async fn a_client_that_ignores_what_it_is_told_asks_again_at_once() {
     let (edge, _) = refusing(30, true).await;
     let begun = Instant::now();
-    let when_refused = WhenRefused::Repeat;
-    let closed = ClientConfig { requests_max: Some(5), when_refused, ..config(&[edge], closed(1)) };
+    let when_rejected = WhenRejected::Repeat;
+    let closed = ClientConfig { requests_max: Some(5), when_rejected, ..config(&[edge], closed(1)) };
     let summary = run(closed, "/").await;
     assert_eq!((summary.requests, summary.errors_by_kind.closed), (35, 30));
     // With pauses, these alone would take more than 6 s.
@@ -433,9 +433,9 @@ async fn a_client_that_ignores_what_it_is_told_asks_again_at_once() {
 
     let (edge, _) = refusing(30, false).await;
     let load = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 10 };
-    let open = ClientConfig { requests_max: Some(5), when_refused, ..config(&[edge], load) };
+    let open = ClientConfig { requests_max: Some(5), when_rejected, ..config(&[edge], load) };
     let summary = run(open, "/").await;
-    assert_eq!((summary.requests - summary.turned_away, summary.errors_by_kind.refused), (5, 30));
+    assert_eq!((summary.requests - summary.rejected, summary.errors_by_kind.refused), (5, 30));
 }
 
 #[tokio::test]

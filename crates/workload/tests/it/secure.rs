@@ -123,7 +123,7 @@ async fn requests_go_over_tls_as_they_are_told() {
             ..ClientConfig::new(vec![edge], vec!["a".into()], load(4))
         };
         let summary = run(config).await;
-        assert_eq!((summary.requests, summary.errors, summary.turned_away), (40, 0, 0), "{summary:?}");
+        assert_eq!((summary.requests, summary.errors, summary.rejected), (40, 0, 0), "{summary:?}");
         assert_eq!(summary.bytes, 40 * 1000);
         assert_eq!(seen.connections.load(Relaxed), if keep_alive { 4 } else { 40 });
         assert_eq!(seen.over_http2.load(Relaxed), if is_http2 { 40 } else { 0 });

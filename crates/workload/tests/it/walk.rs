@@ -203,7 +203,7 @@ fn page(name: &str) -> String {
 fn sessions_follow_links_and_forms_with_their_cookie_and_the_token() {
     let site = Site::start(|seen| (200, interaction(seen)));
     let summary = site.walk(500);
-    assert!(summary.errors == 0 && summary.turned_away == 0, "{summary:?}");
+    assert!(summary.errors == 0 && summary.rejected == 0, "{summary:?}");
     assert!(summary.sessions.ended > 1 && summary.sessions.whole == summary.sessions.ended, "{summary:?}");
     let seen = site.seen();
     assert_eq!(seen.len() as u64, summary.requests);

@@ -72,7 +72,7 @@ impl Caches {
             seed: SEED,
         };
         Member {
-            cache: Cache::offered(settings, host.offer_owned(&spec).unwrap(), *map, self.began_ns),
+            cache: Cache::exposed(settings, host.expose_owned(&spec).unwrap(), *map, self.began_ns),
             neighbours: Neighbours::new(me, &self.peers, Some(Arc::new(self.run())), Initiator::new()),
             counters: Counters::default(),
             began_ns: self.began_ns,

@@ -1,4 +1,4 @@
-//! The backends as the conformance suite uses them: nodes that offer, stall, die and come back.
+//! The backends as the conformance suite uses them: nodes that expose, stall, die and come back.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::support::relay::{Passing, Relay};
 
 /// One backend, fresh for each property. To the backend, each node is a process of its own.
 pub(crate) trait Backend {
-    /// Whether memory, links and keys outlive the process that offered the memory. True for shm; on the others a
+    /// Whether memory, links and keys outlive the process that exposed the memory. True for shm; on the others a
     /// process takes its memory with it.
     const MEMORY_OUTLIVES_ITS_PROCESS: bool;
     /// Whether nothing can be late, because the initiator's CPU does the work. True for shm.

@@ -16,12 +16,12 @@ pub(crate) fn memory_of_others_is_read_as_they_change_it<B: Backend>(backend: &B
     let host = backend.start("a");
     let memory = || File::from(memfd_create("map", MemfdFlags::CLOEXEC).unwrap());
     let (file, other) = (memory(), memory());
-    let too_short = host.offer_mapped(&spec("a", Access::ReadOnly, LEN, 1), &file).unwrap_err();
+    let too_short = host.expose_mapped(&spec("a", Access::ReadOnly, LEN, 1), &file).unwrap_err();
     assert!(matches!(too_short, Error::Map { .. }), "{too_short}");
     [&file, &other].iter().for_each(|file| file.set_len(LEN as u64).unwrap());
     file.write_all_at(&77u64.to_ne_bytes(), WORD as u64).unwrap();
-    let region = host.offer_mapped(&spec("a", Access::ReadOnly, LEN, 3), &file).unwrap();
-    let again = host.offer_mapped(&spec("a", Access::ReadOnly, LEN, 4), &other).unwrap_err();
+    let region = host.expose_mapped(&spec("a", Access::ReadOnly, LEN, 3), &file).unwrap();
+    let again = host.expose_mapped(&spec("a", Access::ReadOnly, LEN, 4), &other).unwrap_err();
     assert!(matches!(again, Error::Taken { .. }), "{again}");
     let mut initiator = B::initiator();
     let link = initiator.connect(region.key(), PATIENCE).unwrap();

@@ -170,7 +170,7 @@ pub(crate) fn a_dropped_inbox_takes_no_more<B: Backend>(backend: &B) {
         assert_eq!(send(&mut initiator, link, b"2"), Ok(()), "for its owner's next life");
         let spec = crate::support::node::spec("a", Access::Atomic, LEN, 2);
         drop(node.region);
-        let (_region, mut inbox) = node.host.offer_with_inbox(&spec, &INBOX, |_| {}).unwrap();
+        let (_region, mut inbox) = node.host.expose_with_inbox(&spec, &INBOX, |_| {}).unwrap();
         let messages: Vec<_> = received(&mut inbox).into_iter().map(|(bytes, _)| bytes).collect();
         assert_eq!(messages, [b"1", b"2"]);
     } else {

@@ -14,7 +14,7 @@ pub(crate) const LEN: usize = 4096;
 /// The first word behind the header.
 pub(crate) const WORD: usize = 64;
 
-/// A node and the one region that it offers.
+/// A node and the one region that it exposes.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) host: Host,
@@ -36,15 +36,15 @@ impl Node {
         life: u64,
     ) -> Node {
         let host = backend.start(name);
-        let region = host.offer(&spec(name, access, len, life), |_| {}).unwrap();
+        let region = host.expose(&spec(name, access, len, life), |_| {}).unwrap();
         Node { name: name.to_owned(), host, region, initiator: B::initiator }
     }
 
     /// A node whose region has an inbox.
     pub(crate) fn receiving<B: Backend>(backend: &B, name: &str, inbox: &InboxSpec) -> (Node, Inbox) {
         let host = backend.start(name);
-        let offered = host.offer_with_inbox(&spec(name, Access::Atomic, LEN, 1), inbox, |_| {});
-        let (region, inbox) = offered.unwrap();
+        let exposed = host.expose_with_inbox(&spec(name, Access::Atomic, LEN, 1), inbox, |_| {});
+        let (region, inbox) = exposed.unwrap();
         (Node { name: name.to_owned(), host, region, initiator: B::initiator }, inbox)
     }
 

@@ -34,11 +34,11 @@ pub(crate) fn skipped<T>(test: &str, why: &dyn std::fmt::Display) -> Option<T> {
     None
 }
 
-pub(crate) fn offer(record: &KernelRecord, directory: &Path, incarnation: u64) -> Region {
+pub(crate) fn expose(record: &KernelRecord, directory: &Path, incarnation: u64) -> Region {
     let (name, kind, len) = ("n0", RegionKind::Kernel, KERNEL_BYTES);
     let spec =
         RegionSpec { name, kind, len, access: Access::ReadOnly, instance: Instance::alone(incarnation) };
-    Host::Shm(ShmHost::new(directory)).offer_mapped(&spec, &record.memory().unwrap()).unwrap()
+    Host::Shm(ShmHost::new(directory)).expose_mapped(&spec, &record.memory().unwrap()).unwrap()
 }
 
 pub(crate) fn reader(directory: &Path, limits: Limits) -> OneSided {
@@ -148,7 +148,7 @@ fn kernel_process() {
         Err(error @ KernelError::Verifier { .. }) => panic!("{error}"),
         Err(error) => return println!("\n> {error}"),
     };
-    let _region = offer(&record, directory.as_ref(), incarnation);
+    let _region = expose(&record, directory.as_ref(), incarnation);
     println!("\n> {KEEPING}");
     std::io::stdout().flush().unwrap();
     loop {

@@ -21,7 +21,7 @@ pub(crate) fn region(directory: &Path, name: &str, incarnation: u64) -> Region {
         access: Access::ReadOnly,
         instance: Instance::alone(incarnation),
     };
-    Host::Shm(ShmHost::new(directory)).offer(&spec, |_| {}).unwrap()
+    Host::Shm(ShmHost::new(directory)).expose(&spec, |_| {}).unwrap()
 }
 
 /// A recorder of this process, with a server that reports one million requests served.

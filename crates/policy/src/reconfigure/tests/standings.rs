@@ -42,7 +42,7 @@ fn a_site_asks_while_its_edge_still_lets_in_all() {
 }
 
 #[test]
-fn what_is_turned_away_keeps_the_need_visible() {
+fn what_is_rejected_keeps_the_need_visible() {
     // There is no queue, because half of the clients are rejected.
     let nodes = [node(0, 0), node(0, 0), node(1, 4)];
     assert_eq!(first_default(&nodes, &sites(2)), None);

@@ -12,7 +12,7 @@ use sidelong_layout::{
     Ack, BoardMap, Budget, Instance, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership, RegionKind,
     SiteId, WORDS_OWNERSHIP,
 };
-use sidelong_reconfig::{BoardInit, board_map, board_region, load_region, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, board_map, board_region, expose_board, expose_words, load_region};
 use sidelong_state::{NodeAgent, Pool, Timing};
 
 use crate::simulated::lots::Lots;
@@ -123,9 +123,9 @@ impl Cluster {
             nodes: 0,
         };
         let first: Vec<_> = sites().map(first).collect();
-        let board = offer_sites(network, &keys, &first);
+        let board = expose_sites(network, &keys, &first);
         let node = |(name, home): (String, &Option<SiteId>)| {
-            let (words, load) = offer_node(network, &keys, &name, *home);
+            let (words, load) = expose_node(network, &keys, &name, *home);
             Node { name, words, load, agent: NodeAgent::new(), seen: 0, done_at: Duration::ZERO }
         };
         let nodes = node_names().into_iter().zip(&homes).map(node).collect();
@@ -169,7 +169,7 @@ impl Cluster {
         self.network.crash_at(at, &self.host(machine));
     }
 
-    /// A dead machine comes back, and its process offers its memory anew: a node at the site that it served or was
+    /// A dead machine comes back, and its process exposes its memory anew: a node at the site that it served or was
     /// leaving, the board as it was configured.
     pub(crate) fn restart(&mut self, machine: Machine) {
         assert!(self.is_down(machine), "it lives");
@@ -177,11 +177,11 @@ impl Cluster {
         self.dies_at.remove(&machine);
         let before = self.truth();
         match machine {
-            Machine::Board => self.board = offer_sites(&self.network, &self.keys, &self.first),
+            Machine::Board => self.board = expose_sites(&self.network, &self.keys, &self.first),
             Machine::Node(id) => {
                 let node = &mut self.nodes[id.index()];
                 let site = before.nodes[id.index()].site;
-                (node.words, node.load) = offer_node(&self.network, &self.keys, &node.name, site);
+                (node.words, node.load) = expose_node(&self.network, &self.keys, &node.name, site);
                 (node.agent, node.seen) = (NodeAgent::new(), 0);
             }
         }
@@ -226,17 +226,17 @@ fn began_ms(network: &Network) -> u64 {
     STARTED_MS + network.now().as_millis() as u64
 }
 
-fn offer_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
+fn expose_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
     let (host, instance) = (Host::Sim(network.host(&board_region(0))), Instance::alone(began_ms(network)));
-    let board = offer_board(&host, MAP, first, instance).unwrap();
+    let board = expose_board(&host, MAP, first, instance).unwrap();
     keys.publish(board.key()).unwrap();
     board
 }
 
-fn offer_node(network: &Network, keys: &Keys, name: &str, site: Option<SiteId>) -> (Region, Region) {
+fn expose_node(network: &Network, keys: &Keys, name: &str, site: Option<SiteId>) -> (Region, Region) {
     let host = Host::Sim(network.host(name));
     let incarnation = began_ms(network);
-    let words = offer_words(&host, name, site, Instance::alone(incarnation)).unwrap();
+    let words = expose_words(&host, name, site, Instance::alone(incarnation)).unwrap();
     let spec = RegionSpec {
         name: &load_region(name),
         kind: RegionKind::Load,
@@ -244,7 +244,7 @@ fn offer_node(network: &Network, keys: &Keys, name: &str, site: Option<SiteId>) 
         access: Access::ReadOnly,
         instance: Instance::alone(incarnation),
     };
-    let load = host.offer(&spec, |_| ()).unwrap();
+    let load = host.expose(&spec, |_| ()).unwrap();
     keys.publish(words.key()).unwrap();
     keys.publish(load.key()).unwrap();
     (words, load)

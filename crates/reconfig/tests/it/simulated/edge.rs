@@ -13,7 +13,7 @@ use sidelong_fabric::sim::Network;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region};
 use sidelong_layout::{EdgeId, Instance, NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
-use sidelong_reconfig::{Links, Mover, Protocol, Report, offer_front};
+use sidelong_reconfig::{Links, Mover, Protocol, Report, expose_front};
 
 use crate::simulated::cluster::{
     EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing,
@@ -158,7 +158,7 @@ fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
     let owner = EdgeId::new(edge);
     let names = edge_names();
     let host = Host::Sim(setting.network.host(&names[edge]));
-    let front = offer_front(&host, &names[edge], NODES, Instance::alone(incarnation)).unwrap();
+    let front = expose_front(&host, &names[edge], NODES, Instance::alone(incarnation)).unwrap();
     setting.keys.publish(front.key()).unwrap();
     let front = Front(front, &setting.keys);
     let links = Links::new(setting.keys.clone(), Initiator::new(), &node_names(), MAP);

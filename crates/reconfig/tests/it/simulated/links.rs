@@ -98,7 +98,7 @@ fn a_region_of_another_layout_is_refused() {
         words[2] ^= 1; // RegionHeader::layout_hash
         words[WORDS_OWNERSHIP / 8] = contents;
     };
-    let region = host.offer(&spec, other_hash).unwrap();
+    let region = host.expose(&spec, other_hash).unwrap();
     cluster.keys.publish(region.key()).unwrap();
     look(&mut cluster, &mut links);
     for _ in 0..100 {
@@ -109,7 +109,7 @@ fn a_region_of_another_layout_is_refused() {
 
     // Its process is replaced by one of this build.
     drop(region);
-    let region = host.offer(&spec, |words| words[WORDS_OWNERSHIP / 8] = contents).unwrap();
+    let region = host.expose(&spec, |words| words[WORDS_OWNERSHIP / 8] = contents).unwrap();
     cluster.keys.publish(region.key()).unwrap();
     for _ in 0..150 {
         look(&mut cluster, &mut links);

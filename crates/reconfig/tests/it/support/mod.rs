@@ -16,7 +16,7 @@ use sidelong_layout::{
 };
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{
-    BoardInit, Links, Mover, Protocol, board_map, load_region, offer_board, offer_words,
+    BoardInit, Links, Mover, Protocol, board_map, expose_board, expose_words, load_region,
 };
 use sidelong_state::{NodeAgent, Pool, Time, Timing};
 
@@ -51,8 +51,8 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::Shm(ShmHost::new(directory.path()));
         let sites = FIRST.map(|nodes| BoardInit { floor: FLOOR, nodes });
-        let board = offer_board(&host, board_map(SITES, OWNERS), &sites, Instance::alone(1)).unwrap();
-        let nodes: Vec<_> = homes().enumerate().map(|(node, site)| offer_node(&host, node, site)).collect();
+        let board = expose_board(&host, board_map(SITES, OWNERS), &sites, Instance::alone(1)).unwrap();
+        let nodes: Vec<_> = homes().enumerate().map(|(node, site)| expose_node(&host, node, site)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let agents = {
             let stop = Arc::clone(&stop);
@@ -146,8 +146,8 @@ fn name(node: usize) -> String {
     format!("n{node}")
 }
 
-fn offer_node(host: &Host, node: usize, site: usize) -> (Region, Region) {
-    let words = offer_words(host, &name(node), Some(SiteId::new(site)), Instance::alone(1)).unwrap();
+fn expose_node(host: &Host, node: usize, site: usize) -> (Region, Region) {
+    let words = expose_words(host, &name(node), Some(SiteId::new(site)), Instance::alone(1)).unwrap();
     let region = load_region(&name(node));
     let spec = RegionSpec {
         name: &region,
@@ -156,7 +156,7 @@ fn offer_node(host: &Host, node: usize, site: usize) -> (Region, Region) {
         access: Access::ReadOnly,
         instance: Instance::alone(1),
     };
-    (words, host.offer(&spec, |_| ()).unwrap())
+    (words, host.expose(&spec, |_| ()).unwrap())
 }
 
 /// The nodes' side: idle nodes, which acknowledge at once.

@@ -31,7 +31,7 @@ const GO: &[u8] = b"go\n";
 
 /// A node's figures, in the line that it prints.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct NodeTotals {
     took_ns: Vec<u64>,
     time_s: f64,
     here: u64,
@@ -103,7 +103,7 @@ pub(super) fn run(file: &Path, set: &[String], json: bool) -> Result<(), Failure
     for (number, point) in config.points().iter().enumerate() {
         let setup = setup(point)?;
         let told = Nodes::start(file, set, number, &setup)?.play()?;
-        let sum = |of: fn(&Told) -> u64| told.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&NodeTotals) -> u64| told.iter().map(of).sum::<u64>();
         let pair = Pair {
             protocol: point.get("protocol"),
             eviction: point.get("eviction"),
@@ -169,7 +169,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    fn play(mut self) -> Result<Vec<Told>, Failure> {
+    fn play(mut self) -> Result<Vec<NodeTotals>, Failure> {
         for (number, said) in self.said.iter_mut().enumerate() {
             let line = line(number, said)?;
             if line != READY {
@@ -285,7 +285,7 @@ fn on_cpu() -> Option<[u64; 2]> {
 
 fn tell(played: &Played, requests: usize, turns: Option<Turns>) -> Result<(), Failure> {
     let counters = &played.counters;
-    let told = Told {
+    let told = NodeTotals {
         took_ns: played.took.iter().map(|took| took.as_nanos() as u64).collect(),
         time_s: played.time.as_secs_f64(),
         here: played.here,
@@ -319,10 +319,10 @@ impl Figures {
         }
     }
 
-    fn all(told: &[Told]) -> Figures {
+    fn all(told: &[NodeTotals]) -> Figures {
         let mut took: Vec<u64> = told.iter().flat_map(|told| told.took_ns.iter().copied()).collect();
         took.sort_unstable();
-        let sum = |of: fn(&Told) -> u64| told.iter().map(of).sum::<u64>() as f64;
+        let sum = |of: fn(&NodeTotals) -> u64| told.iter().map(of).sum::<u64>() as f64;
         let requests = took.len().max(1) as f64;
         let at = |q: f64| took.get((q * requests) as usize).map_or(0.0, |ns| *ns as f64 / 1e6);
         let reads = sum(|told| told.reads);
@@ -358,7 +358,7 @@ impl Figures {
 }
 
 impl Sharing {
-    fn of(told: &[Told]) -> Option<Sharing> {
+    fn of(told: &[NodeTotals]) -> Option<Sharing> {
         let turns: Vec<Turns> = told.iter().map(|told| told.turns).collect::<Option<_>>()?;
         let sum = |of: fn(&Turns) -> u64| turns.iter().map(of).sum::<u64>() as f64;
         let (ran, all) = (sum(|turns| turns.ran_ns), sum(|turns| turns.all_ns).max(1.0));

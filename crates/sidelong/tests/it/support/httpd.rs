@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sidelong_edge::{LedByMemory, LedCluster};
+use sidelong_edge::{AdapterCluster, MemoryAdapter};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, Region};
 use sidelong_harness::programs;
@@ -30,7 +30,7 @@ pub const CLOSED: u64 = word(0, 0, 3);
 
 /// The memory of a front, in which the test sets the sites' verdicts.
 pub struct Verdicts {
-    _led: LedByMemory,
+    _led: MemoryAdapter,
     choice: Region,
     map: ChoiceMap,
     /// Directory and name of its files.
@@ -41,7 +41,7 @@ impl Verdicts {
     pub fn new(cluster: &Cluster, sites: &[&str]) -> Self {
         let directory = cluster.path("front");
         std::fs::create_dir(&directory).unwrap();
-        let described = LedCluster {
+        let described = AdapterCluster {
             sites: sites.iter().map(|site| (*site).to_owned()).collect(),
             nodes: 1,
             servers: Vec::new(),
@@ -49,13 +49,13 @@ impl Verdicts {
             rotation: Duration::from_secs(30),
             balance: Balance::default(),
             drain_max: Duration::from_secs(1),
-            has_led: false,
+            has_controlled: false,
         };
         let (host, now) = (Host::Shm(ShmHost::new(&directory)), Time::from_ns(monotonic_ns()));
-        let led = LedByMemory::offer(&host, "web1", &described, Instance::alone(1), now).unwrap();
-        let [choice, _] = led.regions();
+        let controlled = MemoryAdapter::expose(&host, "web1", &described, Instance::alone(1), now).unwrap();
+        let [choice, _] = controlled.regions();
         let map = ChoiceMap { nodes: 1, sites: sites.len(), servers: 0 };
-        let verdicts = Verdicts { _led: led, choice, map, prefix: directory.join("web1") };
+        let verdicts = Verdicts { _led: controlled, choice, map, prefix: directory.join("web1") };
         (0..sites.len()).for_each(|site| verdicts.decide(site, OPEN));
         verdicts
     }

@@ -1,4 +1,4 @@
-//! Proxies of other makes as fronts lead them: the same ones for all tests.
+//! Proxies of other makes as fronts control them: the same ones for all tests.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidelong_config::{FrontEntry, LedBy, Proxy};
+use sidelong_config::{ControlledBy, FrontEntry, Proxy};
 use sidelong_layout::{NodeId, WorkersMap};
 
 use super::httpd::made;
@@ -18,7 +18,7 @@ use super::{Cluster, run, skipped};
 /// The user and group of the proxy's workers, if it is started by root.
 pub const WORKERS: &str = "www-data";
 
-/// A proxy, and how it is led.
+/// A proxy, and how it is controlled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Nginx,
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The entry of a front that leads it.
+    /// The entry of a front that controls it.
     pub fn front(self, cluster: &Cluster, name: &str) -> FrontEntry {
         let proxy = match self {
             Kind::Nginx => Proxy::Nginx,
@@ -42,12 +42,12 @@ impl Kind {
             front.socket = Some(cluster.path("admin.sock"));
         }
         if self == Kind::HaproxyByChoice {
-            front.by = Some(LedBy::Choose);
+            front.by = Some(ControlledBy::Choose);
         }
         front
     }
 
-    /// Whether it is HAProxy, which the front gives weights however it is led.
+    /// Whether it is HAProxy, which the front gives weights however it is controlled.
     pub fn is_haproxy(self) -> bool {
         matches!(self, Kind::HaproxyByWeights | Kind::HaproxyByChoice)
     }

@@ -12,7 +12,7 @@ use sidelong_layout::{
     Hot, Instance, LOAD_BYTES, LOAD_HOT, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP, valid,
 };
 use sidelong_load::monotonic_ns;
-use sidelong_reconfig::{load_region, offer_words};
+use sidelong_reconfig::{expose_words, load_region};
 use sidelong_state::Publisher;
 
 use super::words::{read_word, write_word};
@@ -64,21 +64,21 @@ pub struct Agents {
 
 impl Agents {
     /// Each node serves its site in the cluster file. The front runs: its board tells which cluster it is.
-    pub fn offer(cluster: &Cluster) -> Self {
+    pub fn expose(cluster: &Cluster) -> Self {
         let instance = Instance { cluster: identity(cluster), incarnation: 1 };
         let host = Host::Shm(ShmHost::new(cluster.run_dir()));
         let sites = cluster.file.sites.iter().enumerate();
         let sites = sites.flat_map(|(site, entry)| std::iter::repeat_n(SiteId::new(site), entry.nodes));
-        let offered = cluster.file.nodes.iter().zip(sites).map(|(node, site)| {
-            let words = offer_words(&host, &node.name, Some(site), instance).unwrap();
+        let exposed = cluster.file.nodes.iter().zip(sites).map(|(node, site)| {
+            let words = expose_words(&host, &node.name, Some(site), instance).unwrap();
             let file = cluster.run_dir().join(format!("{}.region", words.key().name));
             let name = &load_region(&node.name);
             let (kind, access) = (RegionKind::Load, Access::ReadOnly);
             let spec = RegionSpec { name, kind, len: LOAD_BYTES, access, instance };
             let words = File::options().read(true).write(true).open(file).unwrap();
-            (words, (host.offer(&spec, |_| ()).unwrap(), Publisher::new(1)))
+            (words, (host.expose(&spec, |_| ()).unwrap(), Publisher::new(1)))
         });
-        let (words, loads) = offered.unzip();
+        let (words, loads) = exposed.unzip();
         let mut agents = Agents { words, loads, sites: cluster.file.sites.len() };
         agents.say_idle();
         agents

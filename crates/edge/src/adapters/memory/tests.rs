@@ -29,8 +29,8 @@ impl Random {
 
 const SITES: usize = 3;
 
-fn cluster(nodes: usize, balance: Balance) -> LedCluster {
-    LedCluster {
+fn cluster(nodes: usize, balance: Balance) -> AdapterCluster {
+    AdapterCluster {
         sites: (0..SITES).map(|site| format!("site{site}")).collect(),
         nodes,
         servers: Vec::new(),
@@ -38,7 +38,7 @@ fn cluster(nodes: usize, balance: Balance) -> LedCluster {
         rotation: Duration::from_secs(10),
         balance,
         drain_max: Duration::from_secs(1),
-        has_led: false,
+        has_controlled: false,
     }
 }
 
@@ -49,10 +49,10 @@ fn shown(
     balance: Balance,
     directory: &Path,
     now: Time,
-) -> (View, LedByMemory) {
+) -> (View, MemoryAdapter) {
     let host = Host::Shm(ShmHost::new(directory));
     let instance = Instance { cluster: 1, incarnation: random.next() };
-    let mut led = LedByMemory::offer(&host, "web", &cluster(nodes, balance), instance, now).unwrap();
+    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster(nodes, balance), instance, now).unwrap();
     let view = View::new(nodes, SITES, Duration::from_secs(1), balance, HealthSettings::default());
     let mut at = vec![WorkersAt::default(); nodes];
     for (index, at) in at.iter_mut().enumerate() {
@@ -77,20 +77,21 @@ fn shown(
             view.on_failure(node, Time::from_ns(now.as_ns() - ago.as_nanos() as u64), Failure::Refused);
         }
         view.hear(node, random.below(9) as u32, 0);
-        led.nodes[index].sent = random.next();
+        adapter.nodes[index].sent = random.next();
     }
     view.heard(now);
     view.refreshed(now);
     view.relist();
-    led.show(&view, None, now);
+    adapter.show(&view, None, now);
     for (index, at) in at.iter_mut().enumerate() {
         let (node, before) = (NodeId::new(index), at.in_flight);
         at.in_flight = random.below(20) as u32;
         view.take(node, now, at);
-        let sent = led.nodes[index].sent.wrapping_add(u64::from(at.in_flight)).wrapping_sub(before.into());
-        led.workers.store(led.workers_map.sent(node), sent, Ordering::Relaxed);
+        let sent =
+            adapter.nodes[index].sent.wrapping_add(u64::from(at.in_flight)).wrapping_sub(before.into());
+        adapter.workers.store(adapter.workers_map.sent(node), sent, Ordering::Relaxed);
     }
-    (view, led)
+    (view, adapter)
 }
 
 /// The program that `make -C fronts` makes of the C library.
@@ -152,13 +153,13 @@ fn the_library_admits_as_an_edge_does() {
     let program = made(directory.path(), "decide");
     let names = ["alpha".to_owned(), "n".repeat(NAME_BYTES)];
     let stale = Duration::from_secs(60);
-    let cluster = LedCluster { sites: names.to_vec(), stale, ..cluster(1, Balance::Weighted) };
+    let cluster = AdapterCluster { sites: names.to_vec(), stale, ..cluster(1, Balance::Weighted) };
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = || Time::from_ns(monotonic_ns());
-    let led = LedByMemory::offer(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
+    let adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
     let set = |site: usize, word: u64| {
-        led.choice.store(led.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
-        led.lead(now());
+        adapter.choice.store(adapter.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
+        adapter.take_control(now());
     };
     let ips = ["127.0.0.1", "203.0.113.7", "::1", "2001:db8::1:2", "::ffff:203.0.113.7"];
     let addresses: Vec<SocketAddr> = (0..40u16)
@@ -201,7 +202,7 @@ fn the_library_admits_as_an_edge_does() {
     set(0, word(0, 0, 3));
     assert!(one("alpha").starts_with("0 over-target"));
     assert_eq!(one("gamma"), "1 no-such-site 0\n");
-    led.lead(Time::from_ns(1));
+    adapter.take_control(Time::from_ns(1));
     assert_eq!(one("alpha"), "1 stale-verdict 0\n");
     set(0, word(0, 0, 7));
     assert_eq!(one("alpha"), "1 no-target 0\n", "a word that is no verdict");
@@ -212,21 +213,21 @@ fn the_library_admits_as_an_edge_does() {
 fn what_was_sent_since_a_proxy_told_its_count_is_known() {
     let directory = tempfile::tempdir().unwrap();
     let now = Time::from_ns(1_000_000_000_000);
-    let (_, mut led) = shown(&mut Random(7), 2, Balance::Weighted, directory.path(), now);
-    let send = |led: &LedByMemory, more: u64| {
-        let sent = led.workers_map.sent(NodeId::new(1));
-        led.workers.store(sent, led.workers.load(sent).wrapping_add(more), Ordering::Relaxed);
+    let (_, mut adapter) = shown(&mut Random(7), 2, Balance::Weighted, directory.path(), now);
+    let send = |adapter: &MemoryAdapter, more: u64| {
+        let sent = adapter.workers_map.sent(NodeId::new(1));
+        adapter.workers.store(sent, adapter.workers.load(sent).wrapping_add(more), Ordering::Relaxed);
     };
-    led.count_from_now();
-    led.was_told();
-    send(&led, 3);
-    assert_eq!(led.more_than_told(1), 0, "as of the count");
-    led.count_from_now();
-    assert_eq!([led.more_than_told(0), led.more_than_told(1)], [0, 3]);
+    adapter.count_from_now();
+    adapter.was_told();
+    send(&adapter, 3);
+    assert_eq!(adapter.more_than_told(1), 0, "as of the count");
+    adapter.count_from_now();
+    assert_eq!([adapter.more_than_told(0), adapter.more_than_told(1)], [0, 3]);
     // More have been answered than sent.
-    send(&led, u64::MAX - 4);
-    led.count_from_now();
-    assert_eq!(led.more_than_told(1), -2);
-    led.was_told();
-    assert_eq!(led.more_than_told(1), 0);
+    send(&adapter, u64::MAX - 4);
+    adapter.count_from_now();
+    assert_eq!(adapter.more_than_told(1), -2);
+    adapter.was_told();
+    assert_eq!(adapter.more_than_told(1), 0);
 }

@@ -96,7 +96,7 @@ fn exchange(servers: &mut Servers, table: &mut Table, wanted: &[Wanted], now: Ti
 }
 
 /// HAProxy that does as is wanted, where the first node serves alpha and the second beta.
-fn led(table: &mut Table) -> Servers {
+fn adapter(table: &mut Table) -> Servers {
     let mut servers = Servers::new(cluster());
     let both = wanted([serving(ALPHA), serving(BETA)]);
     for now in [1, 2] {
@@ -108,7 +108,7 @@ fn led(table: &mut Table) -> Servers {
 #[test]
 fn weights_are_raised_before_others_are_lowered() {
     let mut table = Table::new(7);
-    let servers = led(&mut table);
+    let servers = adapter(&mut table);
     assert_eq!(table.weights, [[200, 0], [0, 200]]);
     let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]), vec![]);
     let sets = &batch.connections[0][..4];
@@ -124,7 +124,7 @@ fn weights_are_raised_before_others_are_lowered() {
 
 #[test]
 fn loads_that_hardly_change_send_nothing() {
-    let servers = led(&mut Table::new(7));
+    let servers = adapter(&mut Table::new(7));
     let mut both = wanted([serving(ALPHA), serving(BETA)]);
     both[0].weight = 180;
     assert_eq!(servers.batch(&both, vec![]).sets, []);
@@ -135,7 +135,7 @@ fn loads_that_hardly_change_send_nothing() {
 #[test]
 fn a_node_is_left_after_two_counts_of_none_with_all_threads_stopped_in_between() {
     let mut table = Table::new(7);
-    let mut servers = led(&mut table);
+    let mut servers = adapter(&mut table);
     assert_eq!(servers.stated(NODE), Some((serving(ALPHA), 0)));
     let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
     let both = wanted([drains, serving(BETA)]);
@@ -154,7 +154,7 @@ fn a_node_is_left_after_two_counts_of_none_with_all_threads_stopped_in_between()
 #[test]
 fn haproxy_is_asked_often_just_after_a_node_has_left_or_come() {
     let mut table = Table::new(7);
-    let mut servers = led(&mut table);
+    let mut servers = adapter(&mut table);
     let us = Duration::from_micros;
     let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
     let leaving = wanted([drains, serving(BETA)]);
@@ -188,7 +188,7 @@ fn haproxy_is_asked_often_just_after_a_node_has_left_or_come() {
 #[test]
 fn requests_that_outlast_a_drain_are_cut_where_their_site_says_so() {
     let mut table = Table::new(7);
-    let mut servers = led(&mut table);
+    let mut servers = adapter(&mut table);
     let drain = |site: SiteId, to| serving(site).draining_to(Some(to)).unwrap();
     let both = wanted([drain(ALPHA, BETA), drain(BETA, ALPHA)]);
     table.current = [[1, 0], [0, 1]];
@@ -208,7 +208,7 @@ fn requests_that_outlast_a_drain_are_cut_where_their_site_says_so() {
 #[test]
 fn a_retry_may_be_under_way_for_a_second() {
     let mut table = Table::new(7);
-    let mut servers = led(&mut table);
+    let mut servers = adapter(&mut table);
     let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
     let both = wanted([drains, serving(BETA)]);
     table.retries = 1;
@@ -223,7 +223,7 @@ fn a_retry_may_be_under_way_for_a_second() {
 #[test]
 fn a_process_that_was_replaced_may_have_requests_until_it_has_ended() {
     let mut table = Table::new(7);
-    let mut servers = led(&mut table);
+    let mut servers = adapter(&mut table);
     let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
     let both = wanted([drains, serving(BETA)]);
     let repeat = |servers: &mut Servers, table: &mut Table, from: u64| {
@@ -258,7 +258,7 @@ fn a_process_that_began_before_the_front_may_have_replaced_another_unless_it_is_
 #[test]
 fn what_is_cut_or_is_something_else_changes_nothing() {
     let mut table = Table::new(7);
-    let mut servers = led(&mut table);
+    let mut servers = adapter(&mut table);
     let before = servers.stated(NODE);
     let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]), vec![]);
     let whole = table.answer(&batch, usize::MAX);

@@ -1,4 +1,4 @@
-//! Which clients HAProxy rejects when it is led by weights: what it is told of each site's verdict, in variables of its process,
+//! Which clients HAProxy rejects when it is controlled by weights: what it is told of each site's verdict, in variables of its process,
 //! and the rules of its configuration that read them. It does no I/O and asks no clock.
 //!
 //! A client has a place on a circle, by a hash of its address and port. The verdict admits an arc of that circle, which turns

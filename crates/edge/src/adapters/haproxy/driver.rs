@@ -14,9 +14,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::protocol;
 use super::servers::{Batch, Note, Servers};
 use super::verdicts::Verdicts;
-use super::{Names, Shared, Told};
+use super::{DesiredState, Names, Shared};
+use crate::adapters::process::{is_alive, is_alone, started};
 use crate::clock;
-use crate::led::process::{is_alive, is_alone, started};
 
 /// The name of its processes.
 const PROGRAM: &str = "haproxy";
@@ -81,7 +81,7 @@ impl Driver {
                         let (front, socket) = (&self.names.front, self.socket.display());
                         tracing::warn!(
                             front,
-                            "cannot lead HAProxy by {socket}: {trouble}; it sends requests by the weights that it has"
+                            "cannot control HAProxy by {socket}: {trouble}; it sends requests by the weights that it has"
                         );
                     }
                     RETRY
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    fn exchange(&mut self, told: &Told) -> Result<(), String> {
+    fn exchange(&mut self, told: &DesiredState) -> Result<(), String> {
         let verdicts = told.verdicts.as_deref();
         let batch = self.servers.batch(&told.nodes, self.verdicts.commands(verdicts, sidelong_os::wall_ns()));
         let replies = send(&self.socket, &batch)?;
@@ -119,7 +119,7 @@ impl Driver {
         let mut missing = String::new();
         for note in self.servers.notes() {
             match note {
-                Note::Began(pid) => tracing::info!(front, "leads process {pid} of HAProxy"),
+                Note::Began(pid) => tracing::info!(front, "controls process {pid} of HAProxy"),
                 Note::Missing(site, node) => {
                     let (backend, node) =
                         (&self.names.backends[site.index()], &self.names.nodes[node.index()]);

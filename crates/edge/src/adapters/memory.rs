@@ -16,7 +16,7 @@ use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::balance::Balance;
 
-use super::Led;
+use super::Adapter;
 use super::process::is_alive;
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
@@ -25,13 +25,13 @@ use crate::view::{View, WorkersAt};
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// The names of the two regions of a front.
-pub fn led_regions(front: &str) -> [String; 2] {
+pub fn adapter_regions(front: &str) -> [String; 2] {
     [format!("{front}.choice"), format!("{front}.workers")]
 }
 
 /// What workers must know of the cluster.
 #[derive(Clone, Debug)]
-pub struct LedCluster {
+pub struct AdapterCluster {
     /// The sites' names, of at most [`NAME_BYTES`] bytes.
     pub sites: Vec<String>,
     /// How many nodes there are.
@@ -47,10 +47,10 @@ pub struct LedCluster {
     /// How long a node may drain.
     pub drain_max: Duration,
     /// Whether a front of that name has left a file, so that there may be workers that count.
-    pub has_led: bool,
+    pub has_controlled: bool,
 }
 
-impl LedCluster {
+impl AdapterCluster {
     /// The maps of the two regions.
     pub(super) fn maps(&self) -> (ChoiceMap, WorkersMap) {
         let (nodes, sites, servers) = (self.nodes, self.sites.len(), self.servers.len());
@@ -59,7 +59,7 @@ impl LedCluster {
 }
 
 /// The two regions of a front.
-pub struct LedByMemory {
+pub struct MemoryAdapter {
     choice: Region,
     choice_map: ChoiceMap,
     workers: Region,
@@ -88,39 +88,39 @@ struct Node {
     trial: u64,
 }
 
-impl LedByMemory {
-    /// Offers the regions of the front of that name at `now`. They say nothing before the first scan.
+impl MemoryAdapter {
+    /// Exposes the regions of the front of that name at `now`. They say nothing before the first scan.
     ///
     /// # Errors
     /// If memory cannot be allocated, or a live process has the front's name.
-    pub fn offer(
+    pub fn expose(
         host: &Host,
         front: &str,
-        cluster: &LedCluster,
+        cluster: &AdapterCluster,
         instance: Instance,
         now: Time,
     ) -> Result<Self, Error> {
         let (choice_map, workers_map) = cluster.maps();
         let access = Access::ReadOnly;
-        let [choice_name, workers_name] = &led_regions(front);
+        let [choice_name, workers_name] = &adapter_regions(front);
         let spec = |name, kind, len| RegionSpec { name, kind, len, access, instance };
         let mut are_new = false;
         let workers =
-            host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
-        let choice = host.offer(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
-        let whole_at = (are_new && cluster.has_led).then(|| now.after(cluster.drain_max));
-        Ok(LedByMemory::over([choice, workers], cluster, whole_at, now))
+            host.expose(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
+        let choice = host.expose(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
+        let whole_at = (are_new && cluster.has_controlled).then(|| now.after(cluster.drain_max));
+        Ok(MemoryAdapter::over([choice, workers], cluster, whole_at, now))
     }
 
     /// By these two regions. The counts are whole from `whole_at` on, or are so already.
     pub(super) fn over(
         [choice, workers]: [Region; 2],
-        cluster: &LedCluster,
+        cluster: &AdapterCluster,
         whole_at: Option<Time>,
         now: Time,
     ) -> Self {
         let (choice_map, workers_map) = cluster.maps();
-        let led = LedByMemory {
+        let adapter = MemoryAdapter {
             choice,
             choice_map,
             workers,
@@ -130,8 +130,8 @@ impl LedByMemory {
             nodes: vec![Node::default(); cluster.nodes],
             whole_at,
         };
-        led.describe(cluster);
-        led
+        adapter.describe(cluster);
+        adapter
     }
 
     /// The two regions, for whoever guards them.
@@ -151,7 +151,7 @@ impl LedByMemory {
         (0..map.nodes).map(at).fold(0, u64::saturating_add)
     }
 
-    fn describe(&self, cluster: &LedCluster) {
+    fn describe(&self, cluster: &AdapterCluster) {
         let (choice, map) = (&self.choice, self.choice_map);
         let store = |offset, value| choice.store(offset, value, Ordering::Relaxed);
         self.withdraw();
@@ -208,7 +208,7 @@ impl LedByMemory {
         sent.wrapping_sub(sent_at_told) as i32
     }
 
-    /// Tells the workers what the view knows. They go by it once [`lead`](Self::lead) follows.
+    /// Tells the workers what the view knows. They go by it once [`take_control`](Self::take_control) follows.
     pub(super) fn tell(&self, view: &View, gate: Option<&Gate>, now: Time) {
         let map = self.choice_map;
         for node in view.nodes() {
@@ -233,7 +233,7 @@ impl LedByMemory {
     }
 
     /// The workers choose by what they are told, as of `now`.
-    pub(super) fn lead(&self, now: Time) {
+    pub(super) fn take_control(&self, now: Time) {
         self.choice.store(ChoiceMap::TIME, now.as_ns(), Ordering::Release);
     }
 
@@ -319,7 +319,7 @@ impl LedByMemory {
     }
 }
 
-impl Led for LedByMemory {
+impl Adapter for MemoryAdapter {
     fn count(&mut self, view: &View, _: &[Reading], now: Time) {
         self.tend(now);
         self.count_from_now();
@@ -335,7 +335,7 @@ impl Led for LedByMemory {
         for (node, sum) in self.sum(view).iter().enumerate() {
             view.take(NodeId::new(node), now, sum);
         }
-        self.lead(now);
+        self.take_control(now);
     }
 
     fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)> {
@@ -343,7 +343,7 @@ impl Led for LedByMemory {
     }
 }
 
-impl Drop for LedByMemory {
+impl Drop for MemoryAdapter {
     fn drop(&mut self) {
         self.withdraw();
     }

@@ -23,13 +23,13 @@ const RESERVE_MAX: u64 = 64;
 
 /// The open connections.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct Connections {
     pulses: Mutex<HashMap<u64, Arc<Pulse>>>,
     next: AtomicU64,
     left: Notify,
 }
 
-impl Crowd {
+impl Connections {
     /// A new connection, under the number that it leaves with.
     pub(super) fn enter(&self) -> (u64, Arc<Pulse>) {
         let (number, pulse) = (self.next.fetch_add(1, Relaxed), Arc::new(Pulse::new()));

@@ -42,17 +42,17 @@ pub struct BoardInit {
     pub nodes: u16,
 }
 
-/// Offers the board, or finds it if another process of the machine has offered it already. Over shared memory it has no
+/// Exposes the board, or finds it if another process of the machine has exposed it already. Over shared memory it has no
 /// owner and outlives every process. On other fabrics it belongs to the calling process, and is lost with it.
 ///
 /// If it is unknown whether the nodes are still at their configured sites, budgets start at no node at all, which the
 /// first mover repairs after two leases. They start at a generation above any that an earlier board can have reached
-/// (the incarnation, as in [`offer_words`]). A budget that is too low only delays a move; one that is too high would take a
+/// (the incarnation, as in [`expose_words`]). A budget that is too low only delays a move; one that is too high would take a
 /// site below its floor.
 ///
 /// # Errors
 /// If memory cannot be allocated, or a board of another layout is in use.
-pub fn offer_board(
+pub fn expose_board(
     host: &Host,
     map: BoardMap,
     sites: &[BoardInit],
@@ -73,20 +73,20 @@ pub fn offer_board(
         }
     };
     match host {
-        Host::Shm(host) => host.offer_common(&spec, init),
-        host => host.offer(&spec, init),
+        Host::Shm(host) => host.expose_common(&spec, init),
+        host => host.expose(&spec, init),
     }
 }
 
-/// Offers what the front of that name states about each of `nodes` nodes: at first, that it has seen none.
+/// Exposes what the front of that name states about each of `nodes` nodes: at first, that it has seen none.
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the front's name.
-pub fn offer_front(host: &Host, front: &str, nodes: usize, instance: Instance) -> Result<Region, Error> {
+pub fn expose_front(host: &Host, front: &str, nodes: usize, instance: Instance) -> Result<Region, Error> {
     let map = FrontMap { nodes };
     let (name, kind, access) = (&front_region(front), RegionKind::Front, Access::ReadOnly);
     let spec = RegionSpec { name, kind, len: map.len(), access, instance };
-    let region = host.offer(&spec, |_| ())?;
+    let region = host.expose(&spec, |_| ())?;
     // Memory that outlived an earlier life has its words.
     for node in 0..nodes {
         region.store(map.node(NodeId::new(node)), 0, Ordering::Release);
@@ -94,7 +94,7 @@ pub fn offer_front(host: &Host, front: &str, nodes: usize, instance: Instance) -
     Ok(region)
 }
 
-/// Offers a node's ownership word: as an earlier life of the node left it, if the memory outlived that, otherwise
+/// Exposes a node's ownership word: as an earlier life of the node left it, if the memory outlived that, otherwise
 /// serving `site`.
 ///
 /// Generations start from the incarnation: the start of this life in ms since 1970, whose low 36 bits last two years. This
@@ -103,30 +103,30 @@ pub fn offer_front(host: &Host, front: &str, nodes: usize, instance: Instance) -
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the node's name.
-pub fn offer_words(
+pub fn expose_words(
     host: &Host,
     node: &str,
     site: Option<SiteId>,
     instance: Instance,
 ) -> Result<Region, Error> {
-    offer_first(host, node, instance, |generation| match site {
+    expose_first(host, node, instance, |generation| match site {
         Some(site) => Ownership::serving(site, generation),
         None => Ownership { state: NodeState::Free, site: None, next: None, generation },
     })
 }
 
-/// Offers the ownership word of a node that serves `site` only once it has run the commands for that. It is then on its way under
+/// Exposes the ownership word of a node that serves `site` only once it has run the commands for that. It is then on its way under
 /// a lock that is free, and a repair lands it.
 ///
 /// # Errors
-/// As [`offer_words`].
-pub fn offer_changing_words(
+/// As [`expose_words`].
+pub fn expose_changing_words(
     host: &Host,
     node: &str,
     site: SiteId,
     instance: Instance,
 ) -> Result<Region, Error> {
-    offer_first(host, node, instance, |generation| Ownership {
+    expose_first(host, node, instance, |generation| Ownership {
         state: NodeState::Changing,
         site: None,
         next: Some(site),
@@ -134,7 +134,7 @@ pub fn offer_changing_words(
     })
 }
 
-fn offer_first(
+fn expose_first(
     host: &Host,
     node: &str,
     instance: Instance,
@@ -148,7 +148,7 @@ fn offer_first(
         access: Access::Atomic,
         instance,
     };
-    host.offer(&spec, |words| {
+    host.expose(&spec, |words| {
         words[WORDS_OWNERSHIP / 8] = first(instance.incarnation & SEQUENCE_MAX).encode()
     })
 }

@@ -43,7 +43,7 @@ const REJECT: Duration = Duration::from_millis(5);
 const SINCE_PART: u32 = 4;
 const SOON_SHARE: u32 = 2;
 
-/// What must be known of the cluster to lead HAProxy.
+/// What must be known of the cluster to control HAProxy.
 #[derive(Clone, Debug)]
 pub struct HaproxyCluster {
     /// The sites' names.

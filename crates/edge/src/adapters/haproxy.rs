@@ -1,7 +1,7 @@
 //! Leads HAProxy by its Runtime API: a server has weight 0 in each backend whose site its node does not serve, and elsewhere a
 //! weight by what its node has left.
 //!
-//! If it is led by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never
+//! If it is controlled by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never
 //! takes one at weight 0, so what follows from weights holds all the same. HAProxy's own counts stay what counts for moves: Lua learns of
 //! a request's answer, and of its end only by filters, whose interface HAProxy calls unstable, and which cost it nine tenths more CPU
 //! time a request.
@@ -28,7 +28,7 @@ use sidelong_layout::{NodeId, Ownership, SiteId, Time, valid};
 use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::index::LoadIndex;
-use sidelong_policy::pace::{Pace, Seen as Paced};
+use sidelong_policy::pace::{NodeAtScan, Pace};
 
 use self::driver::{Driver, Logs, send};
 pub use self::protocol::Server as HaproxyServer;
@@ -36,8 +36,8 @@ use self::servers::{Counted, Servers, Wanted};
 pub use self::servers::{HaproxyCluster, HaproxyNode};
 use self::verdicts::Verdicts;
 pub use self::verdicts::haproxy_admission;
-use super::Led;
-use super::memory::LedByMemory;
+use super::Adapter;
+use super::memory::MemoryAdapter;
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
@@ -52,16 +52,16 @@ const SILENT_MAX: Duration = Duration::from_millis(500);
 /// It is asked sooner when the nodes' records say that a site's last request has ended, but so long after the last time at least.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// HAProxy, led by a front.
-pub struct LedByHaproxy {
+/// HAProxy, controlled by a front.
+pub struct HaproxyAdapter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     nodes: Vec<Node>,
     pace: Pace,
-    told: Told,
+    told: DesiredState,
     shown_at: Time,
     /// What its Lua reads, if it does.
-    choice: Option<LedByMemory>,
+    choice: Option<MemoryAdapter>,
     /// The number of HAProxy's answers that were taken, and when one was, or should have been.
     heard: u64,
     heard_at: Time,
@@ -84,7 +84,7 @@ struct Node {
 
 /// What HAProxy is to be told.
 #[derive(Clone, Default)]
-struct Told {
+struct DesiredState {
     nodes: Vec<Wanted>,
     /// Of each site; `None` if no site has a target, or HAProxy's Lua asks for it.
     verdicts: Option<Vec<Verdict>>,
@@ -93,14 +93,14 @@ struct Told {
 /// What the two threads tell each other.
 #[derive(Default)]
 struct Shared {
-    told: Mutex<Told>,
-    seen: Mutex<Seen>,
+    told: Mutex<DesiredState>,
+    seen: Mutex<ReportedState>,
     stop: AtomicBool,
 }
 
 /// What HAProxy said last.
 #[derive(Default)]
-struct Seen {
+struct ReportedState {
     /// How often it has answered.
     answers: u64,
     /// Of each node what was counted, and what is stated while HAProxy answers.
@@ -114,8 +114,8 @@ struct Names {
     nodes: Vec<String>,
 }
 
-impl LedByHaproxy {
-    /// Begins to lead the HAProxy that answers at `socket`, for the front of that name; with `choice`, by that, too.
+impl HaproxyAdapter {
+    /// Begins to control the HAProxy that answers at `socket`, for the front of that name; with `choice`, by that, too.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -123,13 +123,13 @@ impl LedByHaproxy {
         front: &str,
         socket: PathBuf,
         cluster: HaproxyCluster,
-        choice: Option<LedByMemory>,
+        choice: Option<MemoryAdapter>,
     ) -> std::io::Result<Self> {
         let nodes = cluster.nodes.iter();
         let node = |at: &HaproxyNode| Node { workers: at.workers, speed: at.speed, ..Node::default() };
-        let told = Told { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
+        let told = DesiredState { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
         let shared = Arc::new(Shared { told: Mutex::new(told.clone()), ..Shared::default() });
-        let mut led = LedByHaproxy {
+        let mut adapter = HaproxyAdapter {
             shared: Arc::clone(&shared),
             thread: None,
             nodes: nodes.clone().map(node).collect(),
@@ -149,12 +149,12 @@ impl LedByHaproxy {
         let verdicts = Verdicts::new(cluster.sites.iter().map(String::as_str), cluster.stale);
         let servers = Servers::new(cluster);
         let driver = Driver { names, socket, servers, verdicts, shared, logs: Logs::default() };
-        led.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
-        Ok(led)
+        adapter.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
+        Ok(adapter)
     }
 }
 
-impl Led for LedByHaproxy {
+impl Adapter for HaproxyAdapter {
     fn count(&mut self, view: &View, readings: &[Reading], now: Time) {
         if let Some(choice) = &mut self.choice {
             choice.tend(now);
@@ -209,7 +209,7 @@ impl Led for LedByHaproxy {
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
         if let Some(choice) = &self.choice {
             choice.tell(view, gate, now);
-            choice.lead(now);
+            choice.take_control(now);
         }
         let since_last = now.since(self.shown_at);
         self.shown_at = now;
@@ -217,7 +217,7 @@ impl Led for LedByHaproxy {
         let paced = self.nodes.iter().enumerate().map(|(index, node)| {
             let id = NodeId::new(index);
             let site = view.ownership(id).and_then(Ownership::serving_site);
-            Paced { site, traffic: view.traffic(id, now), workers: node.workers, speed: node.speed }
+            NodeAtScan { site, traffic: view.traffic(id, now), workers: node.workers, speed: node.speed }
         });
         self.pace.see(paced, since_last);
         let most = self.nodes.iter().map(Node::capacity).fold(f32::MIN_POSITIVE, f32::max);
@@ -236,7 +236,7 @@ impl Led for LedByHaproxy {
         // By choice, its Lua reads the verdicts in memory.
         let gate = gate.filter(|_| self.choice.is_none());
         let verdicts = gate.map(|gate| view.sites().map(|site| gate.verdict(site)).collect());
-        let told = Told { nodes: wanted, verdicts };
+        let told = DesiredState { nodes: wanted, verdicts };
         let is_news = told.is_news(&self.told);
         match self.shared.told.try_lock() {
             Ok(mut shared) => shared.clone_from(&told),
@@ -251,11 +251,11 @@ impl Led for LedByHaproxy {
     }
 
     fn front(&self, _: &View, node: NodeId) -> Option<(Ownership, u32)> {
-        self.nodes[node.index()].stated.filter(|_| self.choice.as_ref().is_none_or(LedByMemory::is_whole))
+        self.nodes[node.index()].stated.filter(|_| self.choice.as_ref().is_none_or(MemoryAdapter::is_whole))
     }
 }
 
-impl Drop for LedByHaproxy {
+impl Drop for HaproxyAdapter {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -286,7 +286,7 @@ impl Over {
     }
 }
 
-impl LedByHaproxy {
+impl HaproxyAdapter {
     fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -300,10 +300,10 @@ impl Node {
     }
 }
 
-impl Told {
+impl DesiredState {
     /// Whether HAProxy must know at once what is different from before: who serves which site, and whether a site rejects clients.
-    fn is_news(&self, before: &Told) -> bool {
-        let rejects = |told: &Told| -> Vec<bool> {
+    fn is_news(&self, before: &DesiredState) -> bool {
+        let rejects = |told: &DesiredState| -> Vec<bool> {
             told.verdicts.iter().flatten().map(|verdict| verdict.arc().is_some()).collect()
         };
         let mut nodes = self.nodes.iter().zip(&before.nodes);
@@ -317,7 +317,7 @@ impl Told {
 }
 
 impl Shared {
-    fn told(&self) -> Told {
+    fn told(&self) -> DesiredState {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

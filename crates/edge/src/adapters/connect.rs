@@ -5,19 +5,19 @@ use sidelong_fabric::{Access, Error, Host, RegionSpec};
 use sidelong_layout::{Instance, NodeId, Ownership, RegionKind, Time};
 use sidelong_load::{ConnectError, Directed, Reading};
 
-use super::Led;
-use super::memory::{LedByMemory, LedCluster, led_regions};
+use super::Adapter;
+use super::memory::{AdapterCluster, MemoryAdapter, adapter_regions};
 use crate::gate::Gate;
 use crate::view::View;
 
-/// The connections of a control group, led by a front. They stay so if the front is killed. If it ends, no more connections
+/// The connections of a control group, controlled by a front. They stay so if the front is killed. If it ends, no more connections
 /// are directed; what counts those that are open goes when they are gone, at the end of this front or of the next one.
-pub struct LedByConnect {
-    memory: LedByMemory,
+pub struct ConnectAdapter {
+    memory: MemoryAdapter,
     directed: Option<Directed>,
 }
 
-impl LedByConnect {
+impl ConnectAdapter {
     /// Leads by the programs' memory.
     ///
     /// # Errors
@@ -25,26 +25,26 @@ impl LedByConnect {
     pub fn start(
         host: &Host,
         front: &str,
-        cluster: &LedCluster,
+        cluster: &AdapterCluster,
         instance: Instance,
         directed: Directed,
         now: Time,
     ) -> Result<Self, Error> {
         let (choice, counts) = cluster.maps();
-        let names = led_regions(front);
+        let names = adapter_regions(front);
         let unmapped = |source| Error::Map { name: names[0].clone(), len: choice.len(), source };
         let files = directed.memory().map_err(unmapped)?;
         let access = Access::ReadOnly;
-        let offer = |index: usize, kind, len| {
+        let expose = |index: usize, kind, len| {
             let spec = RegionSpec { name: &names[index], kind, len, access, instance };
-            host.offer_mapped(&spec, &files[index])
+            host.expose_mapped(&spec, &files[index])
         };
         let regions =
-            [offer(0, RegionKind::Choice, choice.len())?, offer(1, RegionKind::Workers, counts.len())?];
+            [expose(0, RegionKind::Choice, choice.len())?, expose(1, RegionKind::Workers, counts.len())?];
         let whole_at = directed.has_lost_counts().then(|| now.after(cluster.drain_max));
-        let memory = LedByMemory::over(regions, cluster, whole_at, now);
+        let memory = MemoryAdapter::over(regions, cluster, whole_at, now);
         memory.seat_kernel();
-        Ok(LedByConnect { memory, directed: Some(directed) })
+        Ok(ConnectAdapter { memory, directed: Some(directed) })
     }
 
     /// Ends: what is attached and pinned goes, unless connections are open that the next front must know of.
@@ -62,7 +62,7 @@ impl LedByConnect {
     }
 }
 
-impl Led for LedByConnect {
+impl Adapter for ConnectAdapter {
     fn count(&mut self, view: &View, readings: &[Reading], now: Time) {
         self.memory.count(view, readings, now);
     }
@@ -76,7 +76,7 @@ impl Led for LedByConnect {
     }
 }
 
-impl Drop for LedByConnect {
+impl Drop for ConnectAdapter {
     fn drop(&mut self) {
         let Some(directed) = self.directed.take() else { return };
         if let Err(error) = self.end(directed) {

@@ -1,4 +1,4 @@
-//! A proxy of another make that this process leads as its front: it is told where requests go, and says how many it has
+//! A proxy of another make that this process controls as its front: it is told where requests go, and says how many it has
 //! where. The requests themselves never pass through this process.
 
 pub(crate) mod connect;
@@ -12,8 +12,8 @@ use sidelong_load::Reading;
 use crate::gate::Gate;
 use crate::view::View;
 
-/// A proxy that is led. The watch thread calls it, in this order, at each scan.
-pub trait Led: Send {
+/// A proxy that is controlled. The watch thread calls it, in this order, at each scan.
+pub trait Adapter: Send {
     /// Brings the view's counts up to date: the proxy's requests at each node, and what it has seen of the nodes. `readings` are the
     /// nodes' records, by node.
     fn count(&mut self, view: &View, readings: &[Reading], now: Time);

@@ -1,4 +1,4 @@
-//! What is known of the workers of a proxy that is led: whether they live, and whether there are others.
+//! What is known of the workers of a proxy that is controlled: whether they live, and whether there are others.
 
 use rustix::process::{Pid, test_kill_process};
 use sidelong_layout::Worker;
