@@ -108,7 +108,10 @@ fn read(path: &str) -> Result<String, Failure> {
 }
 
 /// The control group of a process, below the cpu controller's mount point; `None` if it is in the root group.
-pub(crate) fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
     let tree = tree_of(&pid.to_string())?;
     Ok(tree.filter(|(_, own)| !own.as_os_str().is_empty()).map(|(root, own)| root.join(own)))
 }

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sidelong_config::ClusterFile;
+use sidelong_harness::ports;
+use sidelong_harness::usage::Usage;
 
 use crate::error::{Error, Result, file};
 use crate::experiment::Experiment;
-use crate::ports;
-use crate::process::{Process, quoted};
+use crate::process::{Process, finish, quoted};
 use crate::samples::Samples;
 use crate::setup::{Demand, Ground, PORTS, Run};
 use crate::table::Table;
 use crate::up::{self, Files, Request, Summary};
-use crate::usage::Usage;
 
 /// A run may take this many times its ideal duration.
 const SLOWER_MAX: u32 = 5;
@@ -394,7 +394,8 @@ impl<'a> Bench<'a> {
         let [output, log] = [extension, "log"].map(|end| self.path(&format!("runs/{name}.{end}")));
         let words = [command.get_program()].into_iter().chain(command.get_args());
         let repeat = words.map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ");
-        Process::start(command, &output, &log)?.finish(name, &log, limit, &self.options.stop, || repeat)?;
+        let mut process = Process::start(command, &output, &log)?;
+        finish(&mut process, name, &log, limit, &self.options.stop, || repeat)?;
         Ok(output)
     }
 

@@ -1,10 +1,11 @@
 //! CPU placement: the measured side and the measuring side each get a CPU of their own.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{Error, Result};
+use crate::process::Process;
 
 /// The first two CPUs that this process may use.
 pub(crate) fn two() -> Result<[usize; 2]> {
@@ -56,7 +57,7 @@ impl Drop for Pinned {
 /// A virtual CPU that is idle is halted. To wake it costs tens of µs, which count as CPU time of who wakes and of who is woken. How many
 /// depends on what else wakes that CPU, so that the one of two servers that has threads with timers beside its clients seems cheaper.
 #[derive(Debug)]
-pub(crate) struct Awake(Vec<Child>);
+pub(crate) struct Awake(Vec<Process>);
 
 /// What [`Awake`] runs: for as long as the process that it is told lives, or some 100 ms longer.
 const SPIN: &str = "while kill -0 $0; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null";
@@ -68,8 +69,8 @@ impl Awake {
             let _pinned = Pinned::to(*cpu)?;
             let mut command = Command::new("chrt");
             command.args(["--idle", "0", "sh", "-c", SPIN, &std::process::id().to_string()]);
-            let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            awake.0.push(started.map_err(|source| Error::Start { program: "chrt".into(), source })?);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            awake.0.push(Process::spawn(&mut command)?);
         }
         Ok(awake)
     }
@@ -77,10 +78,8 @@ impl Awake {
 
 impl Drop for Awake {
     fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // Its shell ends at SIGTERM only between two of its commands.
+        self.0.iter_mut().for_each(Process::kill);
     }
 }
 
@@ -99,7 +98,7 @@ mod tests {
         while policy().as_deref() != Some("5") {
             assert!(std::time::Instant::now() < deadline, "{:?}", policy());
         }
-        assert!(awake.0[0].try_wait().unwrap().is_none());
+        assert!(awake.0[0].status().unwrap().is_none());
         drop(awake);
         assert!(!std::path::Path::new(&stat).exists());
     }

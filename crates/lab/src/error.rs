@@ -38,24 +38,9 @@ pub enum Error {
     /// A trace cannot be read or made.
     #[error(transparent)]
     Trace(#[from] sidelong_trace::Error),
-    /// There are not enough free ports in a row.
-    #[error("no {count} free ports in a row on 127.0.0.1 between {from} and {to}")]
-    Ports {
-        /// How many are needed.
-        count: u16,
-        /// The first port that was tried.
-        from: u16,
-        /// The port after the last one that was tried.
-        to: u16,
-    },
-    /// The program cannot be started.
-    #[error("{}: cannot be started: {source}", program.display())]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    /// A process cannot be started or watched.
+    #[error(transparent)]
+    Harness(#[from] sidelong_harness::Error),
     /// Two CPUs are needed, and this process has fewer or cannot pin threads to them.
     #[error("the experiment needs two CPUs, one for the measured side and one for the measuring side: {0}")]
     Cpus(String),

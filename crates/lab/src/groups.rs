@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use sidelong_harness::cgroup::of_process;
+
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::Process;
@@ -42,7 +44,7 @@ impl Added {
         }
         let children = up.children();
         let agents: Vec<_> = children.iter().filter_map(|pid| Some((*pid, node_of(*pid)?))).collect();
-        let groups: Vec<_> = children.iter().filter_map(|pid| group_of(*pid)).collect();
+        let groups: Vec<_> = children.iter().filter_map(|pid| of_process(*pid).ok()?).collect();
         for ((agent, node), busy_here) in agents.into_iter().zip(background) {
             let name = format!("{node}-server");
             let is_its = |group: &&PathBuf| group.file_name().is_some_and(|found| *found == *name);
@@ -98,7 +100,7 @@ fn busy(bench: &Bench<'_>, group: &Path, time: Duration) -> Result<Process> {
     command.arg("--join-cgroup").arg(group).args(["--", "timeout"]);
     command.arg(time.as_secs_f64().to_string()).args(["sh", "-c", BUSY]);
     let at = |extension: &str| bench.path(&format!("runs/background.{extension}"));
-    Process::start(command, &at("out"), &at("log"))
+    Ok(Process::start(command, &at("out"), &at("log"))?)
 }
 
 /// The node whose agent or origin the process is.
@@ -106,50 +108,4 @@ fn node_of(pid: u32) -> Option<String> {
     let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
     let mut arguments = arguments.split('\0').skip(1);
     (arguments.next()? == "node").then(|| arguments.next().map(str::to_owned))?
-}
-
-/// The directory of the process's group in the tree of the cpu controller.
-fn group_of(pid: u32) -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    find_group(&mounts, &fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
-}
-
-/// Version 1 if it has the controller, otherwise version 2.
-fn find_group(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let mount = |kind: &str, option: &str| {
-        mounts.lines().find_map(|line| {
-            let [_, at, found, options, ..] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
-            let has_it = found == kind && options.split(',').any(|one| one == option);
-            has_it.then(|| PathBuf::from(at))
-        })
-    };
-    let path = |controller: &str| {
-        groups.lines().find_map(|line| {
-            let (_, line) = line.split_once(':')?;
-            let (controllers, path) = line.split_once(':')?;
-            let is_it = controllers.split(',').any(|one| one == controller);
-            is_it.then(|| path.trim_start_matches('/').to_owned())
-        })
-    };
-    match mount("cgroup", "cpu") {
-        Some(root) => Some(root.join(path("cpu")?)),
-        None => Some(mount("cgroup2", "rw")?.join(path("")?)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_is_found_in_either_version() {
-        let first = "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
-                     cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        let group = find_group(first, "4:cpuset:/\n2:cpu,cpuacct:/sidelong.7/n1-server\n0::/\n");
-        assert_eq!(group, Some("/sys/fs/cgroup/cpu/sidelong.7/n1-server".into()));
-        let second = "proc /proc proc rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
-        let group = find_group(second, "0::/user.slice/sidelong.7/n1-server\n");
-        assert_eq!(group, Some("/sys/fs/cgroup/user.slice/sidelong.7/n1-server".into()));
-        assert_eq!(find_group("proc /proc proc rw 0 0\n", "0::/\n"), None);
-    }
 }

@@ -47,13 +47,11 @@ pub mod page;
 mod peers;
 mod perf;
 mod perftest;
-mod ports;
 mod process;
 mod publish;
 mod rams;
 mod record;
 mod report;
-pub mod results;
 mod samples;
 mod scale;
 mod series;
@@ -69,7 +67,6 @@ mod template;
 mod throughput;
 mod turn;
 mod up;
-mod usage;
 mod utilisation;
 
 use std::path::PathBuf;
@@ -79,7 +76,7 @@ pub use check::{Check, Verdict};
 pub use error::{Error, Result};
 pub use experiment::Experiment;
 pub use experiments::experiments;
-pub use usage::Usage;
+pub use sidelong_harness::usage::Usage;
 
 /// The outcome of an experiment.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use crate::bench::Bench;
 use crate::design;
 use crate::error::{Error, Result, file};
 use crate::measure::{Dimension, Measure, Word};
-use crate::results::perf::Figures;
+use sidelong_perf::results::Figures;
 
 /// Limit of the output, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 24;

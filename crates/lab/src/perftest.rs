@@ -177,8 +177,12 @@ fn theirs(bench: &mut Bench<'_>, turn: &Turn, operation: Operation) -> Result<f6
 fn start(command: Command, cpu: usize, output: &Path, log: &Path) -> Result<Process> {
     let _pinned = Pinned::to(cpu)?;
     match Process::start(command, output, log) {
-        Err(Error::Start { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Err(absent()),
-        started => started,
+        Err(sidelong_harness::Error::Start { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound =>
+        {
+            Err(absent())
+        }
+        started => Ok(started?),
     }
 }
 

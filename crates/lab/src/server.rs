@@ -1,16 +1,14 @@
 //! Processes that serve: starts them and waits until they answer.
 
-use std::fmt::Debug;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::RunDirectory;
+pub(crate) use sidelong_harness::serving::Address;
+use sidelong_harness::serving::{answers, listens};
 
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -18,30 +16,8 @@ use crate::process::{Process, last_line};
 
 /// Time limit for a process to begin to serve.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// Time limit for the answer to one probe.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Time between two probes.
 const POLL: Duration = Duration::from_millis(10);
-
-/// Where a process listens.
-pub(crate) trait Address: Debug {
-    fn connect(&self) -> io::Result<OwnedFd>;
-}
-
-impl Address for SocketAddr {
-    fn connect(&self) -> io::Result<OwnedFd> {
-        let stream = TcpStream::connect_timeout(self, ANSWER_MAX)?;
-        stream.set_nodelay(true)?;
-        Ok(stream.into())
-    }
-}
-
-/// A Unix socket.
-impl Address for PathBuf {
-    fn connect(&self) -> io::Result<OwnedFd> {
-        UnixStream::connect(self).map(OwnedFd::from)
-    }
-}
 
 /// A process that serves.
 pub(crate) struct Server<A = SocketAddr> {
@@ -60,7 +36,7 @@ impl Server {
         address: SocketAddr,
         [host, path]: [&str; 2],
     ) -> Result<Server> {
-        Server::start_until(bench, name, command, address, |address| answers(*address, host, path))
+        Server::start_until(bench, name, command, address, |address| answers(address, host, path))
     }
 }
 
@@ -72,7 +48,7 @@ impl<A: Address> Server<A> {
         command: Command,
         address: A,
     ) -> Result<Self> {
-        Server::start_until(bench, name, command, address, |address| address.connect().is_ok())
+        Server::start_until(bench, name, command, address, listens)
     }
 
     fn start_until(
@@ -143,33 +119,12 @@ pub(crate) fn await_end(load: &sidelong_workload::client::Run, stop: &AtomicBool
     Ok(())
 }
 
-/// Whether the server at `address` answers a request with 200.
-fn answers(address: SocketAddr, host: &str, path: &str) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
-        let mut status = [0; 12];
-        stream.read_exact(&mut status)?;
-        io::Result::Ok(status)
-    };
-    ask().is_ok_and(|status| &status == b"HTTP/1.1 200")
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-
-    #[test]
-    fn nobody_answers_where_nobody_listens() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
-        assert!(!answers(address, "a.example", "/"));
-    }
 
     #[test]
     fn run_files_go_with_their_stage() {

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::error::{Error, Result, file};
-use crate::process::{Process, quoted};
-pub(crate) use crate::results::up::{Spread, Summary};
+use crate::process::{Process, finish, quoted};
 use crate::table;
+pub(crate) use sidelong_harness::up::{Spread, Summary};
 
 /// Limit of a summary, in bytes.
 const SUMMARY_BYTES_MAX: u64 = 1 << 24;
@@ -108,7 +108,7 @@ pub(crate) fn run<T>(
 ) -> Result<Summary> {
     let mut up = Process::start(files.command(program), &files.summary, &files.log)?;
     let _beside = beside(&mut up)?;
-    up.finish(&files.run, &files.log, limit, stop, || files.repeat(program))?;
+    finish(&mut up, &files.run, &files.log, limit, stop, || files.repeat(program))?;
     read_summary(&files.summary)
 }
 

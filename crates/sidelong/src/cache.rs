@@ -13,8 +13,8 @@ use sidelong_app::{Event, Failure};
 use crate::event;
 use crate::failure::say;
 use crate::hangup::Hangup;
-use crate::parent::{self, end_with_parent};
 use crate::part::{self, PartArgs};
+use sidelong_harness::parent::{self, end_with_parent};
 use switches::Switches;
 
 #[derive(Args)]

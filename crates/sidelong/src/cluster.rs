@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidelong_config::{Cluster, ClusterFile, Fabric};
 use sidelong_fabric::RunDirectory;
+use sidelong_harness::up::RUN_FILE;
 
 use crate::failure::Failure;
 
@@ -25,9 +26,6 @@ pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
         "{path} has [baseline], which is for comparisons: leave it out, or use sidelong-lab"
     )))
 }
-
-/// The cluster file that an `up` writes into the run directory, for its parts.
-pub(crate) const RUN_FILE: &str = "cluster.toml";
 
 /// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.
 ///

@@ -1,9 +1,7 @@
 //! `sidelong front config` and `check`: what a proxy needs to be controlled by a front, and whether it is.
 
 mod connect;
-pub(crate) mod envoy;
-pub(crate) mod haproxy;
-pub(crate) mod lines;
+mod haproxy;
 mod memory;
 
 use std::path::PathBuf;
@@ -11,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sidelong_app::front::find;
 use sidelong_config::Proxy;
+use sidelong_harness::front::lines;
 
 use crate::cluster::cluster;
 use crate::failure::{Failure, say};
@@ -56,7 +55,7 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
         FrontCommand::Config(FrontNamed { config, name }) => {
             let cluster = cluster(config, None)?;
             let (_, entry) = find(&cluster, name)?;
-            say(lines::lines(&cluster, entry))
+            say(lines(&cluster, entry))
         }
         FrontCommand::Check(FrontNamed { config, name }) => {
             let cluster = cluster(config, None)?;

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, say};
-use crate::up::FrontMake;
+use sidelong_harness::up::FrontMake;
 
 #[derive(Args)]
 #[command(after_help = INIT_END)]

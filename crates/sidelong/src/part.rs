@@ -22,7 +22,7 @@ use crate::cluster;
 use crate::event;
 use crate::failure::Failure;
 use crate::hangup;
-use crate::parent::{self, end_with_parent};
+use sidelong_harness::parent::{self, end_with_parent};
 
 #[derive(Args)]
 #[command(after_help = PART_END)]

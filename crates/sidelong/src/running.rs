@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use sidelong_config::default_run_dir;
 use sidelong_fabric::RunDirectory;
 
-use crate::cluster::RUN_FILE;
 use crate::failure::Failure;
+use sidelong_harness::up::RUN_FILE;
 
 /// Run directories that are looked into at most.
 const DIRECTORIES_MAX: usize = 1024;

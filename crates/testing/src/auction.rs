@@ -10,6 +10,8 @@ use std::process::Command;
 
 use rustix::process::{Signal, geteuid};
 
+use sidelong_harness::programs;
+
 use crate::foreign::foreign;
 use crate::servers::{is_there, signal_all};
 use crate::{Client, Cluster, Done, Reply, Running, eventually, skipped, try_get};
@@ -128,10 +130,9 @@ impl Auction {
     pub fn serve_as(&self, node: usize, workers: usize, arguments: &[&str]) -> Running {
         let address = self.cluster.node(node);
         let mut command = Command::new("gunicorn");
-        command.arg("--chdir").arg(demo()).arg("--bind").arg(address.to_string());
-        command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning"]).args(arguments);
+        command.args(arguments);
+        command.args(programs::gunicorn(&demo(), &address.to_string(), workers as u16, "app:application"));
         command.env("AUCTION_DATABASE", &self.database).env("AUCTION_SERVER", format!("n{}", node + 1));
-        command.arg("app:application");
         let mut server = Running::start_command(quiet(command));
         eventually("the auction answers", || {
             assert!(server.is_running(), "{}", server.err());

@@ -5,15 +5,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
 use rustix::process::{Pid, Signal, kill_process};
+use sidelong_harness::process::{Ended, Process};
 
 use crate::{PATIENCE, eventually};
 
-/// Time for a process to end after a test before it is killed.
-const END_MAX: Duration = Duration::from_secs(10);
 /// Most lines of each of its outputs that a failed test prints.
 const SAID_MAX: usize = 50;
 
@@ -28,7 +27,7 @@ pub fn program(name: &str) -> PathBuf {
 /// A process that a test started.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    process: Process,
     out: File,
     err: File,
 }
@@ -62,20 +61,14 @@ impl Running {
     /// Any command, with its standard input.
     pub fn start_with(mut command: Command, input: impl Into<Stdio>) -> Self {
         let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        let child = command
-            .env_remove("SIDELONG_LOG")
-            .env_remove("SIDELONG_LOG_FORMAT")
-            .stdin(input)
-            .stdout(out.try_clone().unwrap())
-            .stderr(err.try_clone().unwrap())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Running { child, out, err }
+        command.env_remove("SIDELONG_LOG").env_remove("SIDELONG_LOG_FORMAT").stdin(input);
+        command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        Running { process: Process::spawn(&mut command).unwrap(), out, err }
     }
 
     /// Its ID.
     pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.process.pid()
     }
 
     /// Its standard output so far.
@@ -90,7 +83,7 @@ impl Running {
 
     /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        self.process.status().unwrap().is_none()
     }
 
     /// Sends it a signal.
@@ -100,12 +93,10 @@ impl Running {
 
     /// Waits until it ends by itself.
     pub fn finish(mut self) -> Done {
-        let deadline = Instant::now() + PATIENCE;
-        while self.is_running() {
-            assert!(Instant::now() < deadline, "does not end; it said:\n{}{}", self.out(), self.err());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let status = self.child.wait().unwrap();
+        let ended = self.process.wait(PATIENCE, &AtomicBool::new(false)).unwrap();
+        let Ended::Itself(status) = ended else {
+            panic!("does not end; it said:\n{}{}", self.out(), self.err());
+        };
         Done { code: status.code(), signal: status.signal(), out: self.out(), err: self.err() }
     }
 
@@ -131,16 +122,6 @@ impl Drop for Running {
                 eprintln!("{}: {:#?}", self.pid(), &lines[lines.len().saturating_sub(SAID_MAX)..]);
             }
         }
-        let deadline = Instant::now() + END_MAX;
-        if self.is_running() {
-            self.signal(Signal::TERM);
-        }
-        while self.is_running() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // This does nothing to a child that has been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,11 +1,9 @@
 //! Real servers that know nothing of Sidelong, with settings of their own in the cluster's directory.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +14,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::ServerAddress;
+use sidelong_harness::programs::{self, HAPROXY, Httpd, Nginx, find, httpd_modules};
+use sidelong_harness::serving as serves;
 
-use crate::{Cluster, PATIENCE, Running, eventually, skipped, try_get};
+use crate::{Cluster, Running, eventually, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
 pub fn nginx(cluster: &Cluster, name: &str, address: impl Into<ServerAddress>) -> Option<Running> {
@@ -61,10 +61,7 @@ pub fn nginx_over_http2(
     let address = address.into();
     let command =
         nginx_command(&directory, &format!("{address} http2"), &format!("root {};", files.display()));
-    Some(ready(command, || match &address {
-        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok(),
-        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
-    }))
+    Some(ready(command, || serves::listens(&address)))
 }
 
 /// One nginx at several addresses, once it serves; each answer's body is the name that stands with the address. `None`, with a printed
@@ -96,20 +93,11 @@ fn nginx_command_of(directory: &Path, servers: &[(String, String)]) -> Command {
         .iter()
         .map(|(listen, location)| format!("server {{\nlisten {listen};\nlocation / {{ {location} }}\n}}\n"))
         .collect();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
-        .concat();
-    // As root its workers would have another user, who may not read the directory.
-    let user = if geteuid().is_root() { "user root;\n" } else { "" };
-    let text = format!(
-        "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-         log_format requests '$host $msec $request_time';\ndefault_type text/plain;\n{temporary}{servers}}}\n",
-        directory.display()
+    let http = format!(
+        "access_log off;\nlog_format requests '$host $msec $request_time';\ndefault_type text/plain;\n{servers}"
     );
-    let config = directory.join("nginx.conf");
-    std::fs::write(&config, text).unwrap();
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(directory).arg("-c").arg(&config).args(["-e", "stderr"]);
+    command.args(Nginx::new(directory, &http).configure().unwrap());
     command
 }
 
@@ -153,9 +141,8 @@ pub fn gunicorn_with(
     std::fs::write(directory.join("application.py"), application).unwrap();
     let address = address.into();
     let mut command = Command::new("gunicorn");
-    command.arg("--chdir").arg(&directory).arg("--bind").arg(address.to_string());
-    command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning"]);
-    command.args(arguments).arg("application");
+    command.args(arguments);
+    command.args(programs::gunicorn(&directory, &address.to_string(), workers, "application"));
     Some(serving(command, &address))
 }
 
@@ -193,26 +180,15 @@ pub fn httpd(cluster: &Cluster, name: &str, address: SocketAddr, mpm: Mpm) -> Op
             format!("StartServers {workers}\nServerLimit {workers}\nMaxRequestWorkers {workers}\n"),
         ),
     };
-    let modules = modules.into_iter().chain(["unixd", "authz_core", "alias"]);
-    let loaded: String = modules
-        .map(|name| {
-            // Debian has some of them built in.
-            let load = format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so");
-            format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-        })
-        .collect();
-    let user = if geteuid().is_root() { "User www-data\nGroup www-data\n" } else { "" };
-    let text = format!(
-        "{loaded}{user}ServerRoot {at}\nServerName test\nListen {address}\nPidFile {at}/pid\nErrorLog {at}/error.log\n\
-         DefaultRuntimeDir {at}\n{settings}ScriptAliasMatch ^/ {}\n",
-        script.display(),
-        at = directory.display(),
-    );
-    let config = directory.join("httpd.conf");
-    std::fs::write(&config, text).unwrap();
+    let modules = modules.into_iter().chain(["alias"]).collect::<Vec<_>>();
+    let more = format!("{settings}ScriptAliasMatch ^/ {}\n", script.display());
+    let modules_at = Path::new(httpd_modules().unwrap_or("modules"));
+    let user = ["www-data", "www-data"];
+    let httpd =
+        Httpd { directory: &directory, listen: address, modules_at, modules: &modules, user, more: &more };
     let mut command = Command::new("apache2");
     // With prefork it ends its whole process group, which would be that of the test.
-    command.arg("-f").arg(&config).args(["-D", "FOREGROUND"]).process_group(0);
+    command.args(httpd.configure().unwrap()).process_group(0);
     Some(serving(command, &address.into()))
 }
 
@@ -268,7 +244,7 @@ pub fn failing_nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Opti
     let directory = cluster.path(&format!("nginx-{name}"));
     let _ = std::fs::create_dir(&directory);
     let command = nginx_command(&directory, &address.to_string(), "return 500;");
-    Some(ready(command, || TcpStream::connect(address).is_ok()))
+    Some(ready(command, || serves::listens(&address)))
 }
 
 /// nginx at `address` that closes each connection after an answer, whose body is `name`. `None`, with a printed reason, without
@@ -299,16 +275,7 @@ pub fn signal_all(server: &Running, signal: Signal) {
 
 /// A server's process and all those that it started.
 pub fn family(server: &Running) -> Vec<Pid> {
-    let mut family = vec![server.pid()];
-    let mut next = 0;
-    while let Some(parent) = family.get(next).copied() {
-        let parent = parent.as_raw_nonzero();
-        let children =
-            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        family.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
-        next += 1;
-    }
-    family
+    sidelong_harness::process::family(server.pid())
 }
 
 /// A control group, removed when this is dropped; its processes must have ended by then.
@@ -442,19 +409,7 @@ fn requests(log: &str) -> Vec<(&str, bool)> {
 }
 
 fn serving(command: Command, address: &ServerAddress) -> Running {
-    ready(command, || match address {
-        ServerAddress::Tcp(address) => try_get(*address, "any", "/").is_ok_and(|reply| reply.status == 200),
-        ServerAddress::Unix(path) => is_served_at(path),
-    })
-}
-
-/// Whether a server at a Unix socket answers with 200.
-fn is_served_at(path: &Path) -> bool {
-    let Ok(mut stream) = UnixStream::connect(path) else { return false };
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answer = [0; 12];
-    let asked = stream.write_all(b"GET / HTTP/1.1\r\nhost: any\r\nconnection: close\r\n\r\n");
-    asked.and_then(|()| stream.read_exact(&mut answer)).is_ok() && answer == *b"HTTP/1.1 200"
+    ready(command, || serves::answers(address, "any", "/"))
 }
 
 fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {
@@ -468,10 +423,7 @@ fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {
 
 /// HAProxy; `None`, with a printed reason, without it.
 pub fn haproxy_program() -> Option<&'static str> {
-    // Debian's directory is not among those of users' programs.
-    let found = ["haproxy", "/usr/sbin/haproxy"]
-        .into_iter()
-        .find(|program| Command::new(program).arg("-v").output().is_ok());
+    let found = find(HAPROXY);
     if found.is_none() {
         is_there("haproxy", "-v");
     }

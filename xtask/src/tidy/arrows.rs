@@ -10,7 +10,8 @@ use crate::repo::Repo;
 /// run this way: change both, in one commit.
 ///
 /// load and reconfig never import each other: edge composes them. state names operations and does none: its driver
-/// brings the fabric. lab runs the program as a child process, so nothing depends on sidelong.
+/// brings the fabric. lab runs the program as a child process, so nothing depends on sidelong. Nothing that serves names what runs
+/// clusters and experiments (harness, lab, sim), but sidelong does, for its commands.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("layout", &[]),
     ("os", &[]),
@@ -36,14 +37,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "os", "tls",
         ],
     ),
-    ("testing", &["app", "config", "layout", "load"]),
+    ("harness", &["app", "config", "edge", "fabric", "figure", "layout", "load", "os", "trace", "workload"]),
+    ("testing", &["app", "config", "harness", "layout", "load"]),
     ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
-    ("lab", &["perf", "config", "fabric", "os", "trace", "workload", "figure"]),
+    ("lab", &["perf", "config", "fabric", "harness", "os", "trace", "workload", "figure"]),
     (
         "sidelong",
         &[
             "app", "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge",
-            "trace", "workload", "rams", "sim", "lab", "os", "perf",
+            "trace", "workload", "rams", "sim", "harness", "lab", "os", "perf",
         ],
     ),
     ("xtask", &[]),
@@ -179,6 +181,15 @@ mod tests {
         let said = seen(&[("crates/attic/Cargo.toml", manifest("attic", ""))]);
         assert_eq!(said.len(), 2);
         assert!(said[0].contains("called sidelong-attic") && said[1].contains("new crate"), "{said:?}");
+    }
+
+    #[test]
+    fn what_serves_knows_nothing_of_experiments_and_of_what_runs_them() {
+        let research = ["harness", "sim", "testing", "lab"];
+        for (member, allowed) in ALLOWED.iter().filter(|(member, _)| !research.contains(member)) {
+            let named = allowed.iter().any(|on| research.contains(on));
+            assert!(!named || *member == "sidelong", "{member} names {allowed:?}");
+        }
     }
 
     #[test]

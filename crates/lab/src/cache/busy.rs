@@ -4,7 +4,7 @@
 //! The home and memcached have one CPU. The cache that is asked, and the client, have the other.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,9 +17,10 @@ use crate::chart::Chart;
 use crate::check::Check;
 use crate::cpus::{self, Pinned};
 use crate::design::Design;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::experiment::{Experiment, OWN};
 use crate::measure::{Dimension, Measure, Word};
+use crate::process::Process;
 use crate::samples::Samples;
 use crate::server::Server;
 
@@ -165,7 +166,7 @@ impl Stage {
 }
 
 /// Busy threads on the servers' CPU, which end with this.
-struct Threads(Child);
+struct Threads(#[expect(dead_code, reason = "ended when it is dropped")] Process);
 
 impl Threads {
     fn start(bench: &Bench<'_>) -> Result<Threads> {
@@ -175,15 +176,8 @@ impl Threads {
         let mut command = Command::new(program);
         command.args(["perf", "background", &THREADS.to_string()]);
         // They end when its input does, in whatever way this process ends.
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        started.map(Threads).map_err(|source| Error::Start { program: program.clone(), source })
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        Ok(Threads(Process::spawn(&mut command)?))
     }
 }
 

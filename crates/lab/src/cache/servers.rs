@@ -193,7 +193,7 @@ pub(super) fn memcached<A: Listen>(
     // Without a user to become it refuses to run as root. It stays who it is, who may make a Unix socket where the lab's files are.
     command.args(["-u", "root", "-t", "1", "-m", &memory_mib.to_string()]).args(address.switches());
     start(bench, name, command, address).map_err(|error| match error {
-        Error::Start { program, .. } => Error::Absent {
+        Error::Harness(sidelong_harness::Error::Start { program, .. }) => Error::Absent {
             what: program.display().to_string(),
             instead: "install memcached (Debian: memcached)",
         },
@@ -212,7 +212,7 @@ pub(super) fn talk<A: Address, T>(
 ) -> Result<(T, Vec<Duration>)> {
     let [_, cpu] = cpus::two()?;
     let _pinned = Pinned::to(cpu)?;
-    let used = || servers.iter().map(|server| server.process.cpu_used()).collect::<Result<Vec<_>>>();
+    let used = || servers.iter().map(|server| Ok(server.process.cpu_used()?)).collect::<Result<Vec<_>>>();
     servers.iter().for_each(|server| server.process.resume());
     let talked = Client::connect(&servers[0].address).and_then(|mut client| {
         let before = used();

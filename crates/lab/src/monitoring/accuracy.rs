@@ -12,9 +12,9 @@ use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::measure::{Dimension, Measure};
-use crate::results::load::Accuracy;
 use crate::samples::Samples;
 use crate::series::Series;
+use sidelong_perf::load::results::Accuracy;
 
 /// Numbers of threads that come and go, in full and quick.
 const LOADS: [&[u32]; 2] = [&[1, 4, 16, 64], &[4, 64]];

@@ -12,8 +12,8 @@ use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::measure::{Dimension, Measure};
-use crate::results::load::Interrupts;
 use crate::samples::Samples;
+use sidelong_perf::load::results::Interrupts;
 
 /// Threads that compute and send on the node's CPU. Their messages raise the interrupts.
 const THREADS: &str = "8";

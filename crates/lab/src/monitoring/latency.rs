@@ -14,8 +14,8 @@ use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::measure::{Dimension, Measure};
-use crate::results::load::{Steps, Times};
 use crate::samples::Samples;
+use sidelong_perf::load::results::{Steps, Times};
 
 const THREADS: [&[u32]; 2] = [&[1, 2, 4, 8, 16, 32, 64], &[1, 64]];
 /// Thread counts at which load steps are made.
@@ -118,7 +118,7 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// The output of `perf load` for a measurement of `seconds`.
-fn measure<T: TryFrom<crate::results::load::Found>>(
+fn measure<T: TryFrom<sidelong_perf::load::results::Found>>(
     bench: &mut Bench<'_>,
     measure: &str,
     scheme: Scheme,

@@ -34,7 +34,7 @@ use crate::design;
 use crate::error::{Error, Result};
 use crate::measure::{Dimension, Word};
 use crate::perf;
-use crate::results::load::{Figures, Found, Placement};
+use sidelong_perf::load::results::{Figures, Found, Placement};
 
 /// The schemes in the order of the paper.
 const SCHEMES: [Scheme; 5] =

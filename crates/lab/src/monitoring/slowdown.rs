@@ -13,8 +13,8 @@ use crate::design::Design;
 use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::measure::{Dimension, Measure};
-use crate::results::load::Slowdown;
 use crate::samples::Samples;
+use sidelong_perf::load::results::Slowdown;
 
 /// Granularities in ms, in full and quick.
 const GRANULARITIES: [&[u32]; 2] = [&[1, 4, 16, 64, 256, 1024], &[1, 64]];

@@ -4,14 +4,15 @@
 //! Whatever ends a kept connection after some requests is off. nginx's buffers are set in its favour. Beyond that they are as they
 //! come.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sidelong_harness::programs;
+
 use super::certificate::Certificate;
 use crate::bench::Bench;
-use crate::error::{Error, Result, file};
+use crate::error::{Error, Result};
 use crate::nginx;
 use crate::peers::{self, Peer};
 
@@ -73,11 +74,8 @@ pub(super) fn find_haproxy(bench: &Bench<'_>) -> Result<PathBuf> {
 }
 
 pub(super) fn haproxy(program: &Path, place: &Place<'_>) -> Result<Command> {
-    file(&place.directory, fs::create_dir_all(&place.directory))?;
-    let config = place.directory.join("haproxy.cfg");
-    file(&config, fs::write(&config, haproxy_config(place)))?;
     let mut command = Command::new(program);
-    command.arg("-db").arg("-f").arg(&config);
+    command.args(programs::haproxy(&place.directory, &haproxy_config(place))?);
     Ok(command)
 }
 

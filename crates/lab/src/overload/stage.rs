@@ -198,10 +198,8 @@ fn gunicorn(bench: &Bench<'_>, index: usize) -> Result<Server> {
     let (directory, address) = (bench.path(&format!("configs/{name}")), node(bench, index));
     file(&directory, std::fs::create_dir_all(&directory))?;
     let service = ServiceTime::Fixed(SERVICE);
-    let arguments =
-        file(&directory, sidelong_workload::gunicorn::arguments(&directory, address, WORKERS, service))?;
     let mut command = Command::new("gunicorn");
-    command.args(arguments);
+    command.args(sidelong_harness::gunicorn::arguments(&directory, address, WORKERS, service)?);
     Server::start(bench, &name, command, address, [HOSTS[HIGH], OBJECT])
 }
 
@@ -312,7 +310,7 @@ fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<
 /// CPU time of processes and their children.
 fn cpu_s(fronts: &[Server]) -> Result<f64> {
     let times = fronts.iter().map(|front| front.process.family_cpu_time());
-    Ok(times.sum::<Result<Duration>>()?.as_secs_f64())
+    Ok(times.sum::<sidelong_harness::Result<Duration>>()?.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! Apache httpd with mod_sidelong: a balancer that `sidelong front` controls.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use sidelong_harness::programs::Httpd;
 
 use super::{ASK_MAX, Deployment, Found, Search};
 use crate::error::{Error, Result, file};
@@ -10,10 +13,9 @@ use crate::error::{Error, Result, file};
 const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make -C fronts install-httpd` makes \
                    mod_sidelong";
 const MODULE: &str = "mod_sidelong.so";
-const LOG: &str = "httpd.log";
+const LOG: &str = "error.log";
 /// Modules, some of which Debian has built in.
-const MODULES: [&str; 7] =
-    ["mpm_event", "unixd", "authz_core", "proxy", "proxy_http", "proxy_balancer", "slotmem_shm"];
+const MODULES: [&str; 5] = ["mpm_event", "proxy", "proxy_http", "proxy_balancer", "slotmem_shm"];
 /// Length of the listen queue. httpd closes connections that it answers with 503, so the clients connect again.
 const BACKLOG: u32 = 4096;
 /// Limit of the requests in flight: an admitted request occupies a thread while it waits for its server.
@@ -65,30 +67,28 @@ pub(crate) fn is_of_this_release(place: &Deployment) -> Result<()> {
     }
 }
 
-/// The configuration of httpd.
-pub(super) fn config(place: &Deployment, found: &Found) -> String {
-    let (modules, directory, listen) = (found.modules.display(), place.directory.display(), place.listen);
-    let mut text = String::new();
-    for name in MODULES {
-        let _ = writeln!(
-            text,
-            "<IfModule !{name}_module>\n    LoadModule {name}_module {modules}/mod_{name}.so\n</IfModule>"
-        );
+/// Writes the configuration of httpd, which keeps its log in the directory of `place`. Returns its arguments.
+pub(super) fn configure(place: &Deployment, found: &Found) -> sidelong_harness::Result<Vec<OsString>> {
+    let more = settings(place, found);
+    Httpd {
+        directory: &place.directory,
+        listen: place.listen,
+        modules_at: &found.modules,
+        modules: &MODULES,
+        // Its processes run as another user if root starts it.
+        user: ["www-data", "www-data"],
+        more: &more,
     }
-    // Its processes run as another user if root starts it.
-    if rustix::process::geteuid().is_root() {
-        text.push_str("User www-data\nGroup www-data\n");
-    }
-    let _ = write!(
-        text,
+    .configure()
+}
+
+/// What its configuration has of its own.
+fn settings(place: &Deployment, found: &Found) -> String {
+    let (modules, listen) = (found.modules.display(), place.listen);
+    let mut text = format!(
         "LoadModule sidelong_module {modules}/{MODULE}\n\
          SidelongFront {}\n\
-         ServerRoot {directory}\n\
-         ServerName {listen}\n\
-         PidFile {directory}/httpd.pid\n\
-         ErrorLog {directory}/{LOG}\n\
-         DefaultRuntimeDir {directory}\n\
-         Listen {listen}\nListenBacklog {BACKLOG}\n\
+         ListenBacklog {BACKLOG}\n\
          ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\nMaxRequestWorkers {THREADS}\n\
          KeepAlive On\nKeepAliveTimeout 60\nMaxKeepAliveRequests 0\n",
         place.front.display(),
@@ -138,11 +138,10 @@ mod tests {
     fn each_site_has_its_own_servers() {
         let modules = PathBuf::from("/usr/lib/apache2/modules");
         let found = Found { program: "apache2".into(), version: String::new(), modules };
-        let text = config(&place(), &found);
+        let text = settings(&place(), &found);
         for line in [
             "LoadModule sidelong_module /usr/lib/apache2/modules/mod_sidelong.so",
             "SidelongFront /tmp/peers/edge1",
-            "Listen 127.0.0.1:20000",
             "<VirtualHost *:20000>",
             "SidelongSite low",
             "BalancerMember http://127.0.0.1:20003 retry=0",

@@ -16,6 +16,8 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use sidelong_harness::programs;
+
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line};
@@ -107,30 +109,25 @@ impl Peer {
         format!("{} ({}): {configuration}", self.word(), found.version)
     }
 
-    /// The command that runs it before `place`, with its configuration in a file named after `name`.
+    /// The command that runs it before `place`, with its configuration in a directory of that name.
     pub(crate) fn command(self, found: &Found, place: &Deployment, name: &str) -> Result<Command> {
-        let mut command = Command::new(&found.program);
-        let (extension, text) = match self {
-            Peer::EnvoyAdaptive => ("json", envoy::config(place, &envoy::adaptive(), None)),
+        let directory = place.directory.join(name);
+        let arguments = match self {
+            Peer::EnvoyAdaptive => {
+                programs::envoy(&directory, 1, &envoy::config(place, &envoy::adaptive(), None))
+            }
             Peer::EnvoyAdmission => {
-                ("json", envoy::config(place, &envoy::admission(), Some(envoy::under_way_max(place))))
+                let most = Some(envoy::under_way_max(place));
+                programs::envoy(&directory, 1, &envoy::config(place, &envoy::admission(), most))
             }
-            Peer::Haproxy => ("cfg", haproxy::config(place)),
-            Peer::Httpd => ("conf", httpd::config(place, found)),
-        };
-        let path = place.directory.join(format!("{name}.{extension}"));
-        file(&path, std::fs::write(&path, text))?;
-        match self {
-            Peer::EnvoyAdaptive | Peer::EnvoyAdmission => {
-                command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
-                command.arg("--config-path").arg(&path);
-            }
-            Peer::Haproxy => _ = command.arg("-db").arg("-f").arg(&path),
+            Peer::Haproxy => programs::haproxy(&directory, &haproxy::config(place)),
             Peer::Httpd => {
                 httpd::forget(place);
-                command.arg("-f").arg(&path).args(["-D", "FOREGROUND"]);
+                httpd::configure(place, found)
             }
-        }
+        };
+        let mut command = Command::new(&found.program);
+        command.args(arguments?);
         Ok(command)
     }
 }
@@ -205,7 +202,9 @@ impl Search<'_> {
         let [output, log] = ["runs/peer.out", "runs/peer.log"].map(|name| self.directory.join(name));
         let name = Path::new(command.get_program()).display().to_string();
         let mut process = match Process::start(command, &output, &log) {
-            Err(Error::Start { source, .. }) => return Ok(Err(format!("{name}: {source}"))),
+            Err(sidelong_harness::Error::Start { source, .. }) => {
+                return Ok(Err(format!("{name}: {source}")));
+            }
             started => started?,
         };
         match process.wait(limit, self.stop)? {

@@ -9,16 +9,6 @@ use sidelong_load::{ConnectError, Connections, monotonic_ns};
 
 use crate::failure::{Failure, say};
 
-/// The addresses to use.
-pub(super) fn lines(cluster: &Cluster) -> String {
-    let mut lines = String::new();
-    for site in &cluster.sites {
-        let address = site.connect.map(|address| address.to_string()).unwrap_or_default();
-        let _ = writeln!(lines, "{address} site {}", site.name);
-    }
-    lines
-}
-
 /// Says whether the programs are attached and the front scans, and where the connections are.
 pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
     let place = Attached::of(cluster, entry)?;

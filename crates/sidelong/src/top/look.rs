@@ -10,7 +10,7 @@ use sidelong_layout::{NodeId, Ownership, SEQUENCE_MAX, Time, valid};
 use sidelong_load as load;
 
 use super::asking::{Admitted, Documents, Heard};
-use crate::monitor::Monitor;
+use sidelong_app::Monitor;
 
 /// Most moves that are remembered.
 const MOVES_MAX: usize = 64;

@@ -26,11 +26,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::cluster;
 use crate::duration::interval;
 use crate::failure::{Failure, say};
-use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::running::running;
 use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
+use sidelong_app::Monitor;
 
 pub(crate) use asking::{Asking, Documents};
 pub(crate) use column::Column;

@@ -7,9 +7,9 @@ use clap::Args;
 use sidelong_config::Fabric;
 use sidelong_workload::walk::AT_ONCE_MAX;
 
-use super::{Demo, FrontMake, Make};
+use sidelong_harness::up::{By, Demo, FrontMake, Make, Options};
+
 use crate::duration::duration;
-use crate::front::lines::By;
 
 #[derive(Args)]
 #[command(after_help = UP_END)]
@@ -72,3 +72,13 @@ Examples:
   sidelong up --config cluster.toml --fabric tcp
   sidelong up --servers gunicorn
   sidelong up --for 1m --plain --samples nodes.csv --requests requests.csv";
+
+impl UpArgs {
+    /// What is run besides what the cluster file says.
+    pub(super) fn options(&self, is_quiet: bool) -> Options {
+        let UpArgs { demo, sessions, servers, front, by, cache, .. } = *self;
+        let (database, samples, requests) =
+            (self.database.clone(), self.samples.clone(), self.requests.clone());
+        Options { demo, database, sessions, servers, front, by, cache, samples, requests, is_quiet }
+    }
+}

@@ -11,8 +11,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use sidelong_layout::{NodeId, SiteId};
 
-use super::caches::Seen;
-use super::{Happened, Status};
+use sidelong_harness::up::{Happened, Seen};
+
+use super::Status;
 use crate::failure::Failure;
 use crate::page::{
     Terminal, alarm, block, colour, fitting, fitting_line, is_interrupt, load_bar, right, whose,

@@ -549,19 +549,21 @@ fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
     let address = controlled.cluster.node(1);
     let mut command = proxy(&controlled.cluster, kind, controlled.address(), &controlled.module);
     let (file, line, taken_out) = match kind {
-        Kind::Nginx => ("conf", format!("server {address} max_fails=0;"), "server {} down;"),
-        Kind::Httpd => {
-            ("conf", format!("BalancerMember http://{address} retry=0"), "BalancerMember http://{} status=+D")
-        }
+        Kind::Nginx => ("nginx.conf", format!("server {address} max_fails=0;"), "server {} down;"),
+        Kind::Httpd => (
+            "httpd.conf",
+            format!("BalancerMember http://{address} retry=0"),
+            "BalancerMember http://{} status=+D",
+        ),
         Kind::Envoy => {
             let line = format!("address: \"{}\", port_value: {} }} }} }}\n", address.ip(), address.port());
-            ("yaml", line, "          health_status: UNHEALTHY\n")
+            ("proxy.yaml", line, "          health_status: UNHEALTHY\n")
         }
         Kind::HaproxyByWeights | Kind::HaproxyByChoice => {
             unreachable!("its servers are taken out as it runs")
         }
     };
-    let file = controlled.cluster.path(&format!("proxy/proxy.{file}"));
+    let file = controlled.cluster.path(&format!("proxy/{file}"));
     let text = std::fs::read_to_string(&file).unwrap();
     // In the pools of both sites.
     assert_eq!(text.matches(&line).count(), 2, "{text}");

@@ -114,7 +114,7 @@ fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
     let socket = cluster.path("admin.sock");
     let mut command = proxy(cluster, Kind::HaproxyByWeights, cluster.at(8080), module);
     // The front may come to it through another.
-    let file = cluster.path("proxy/proxy.cfg");
+    let file = cluster.path("proxy/haproxy.cfg");
     let own = cluster.file.fronts[0].socket.clone().unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace(own.to_str().unwrap(), socket.to_str().unwrap())).unwrap();

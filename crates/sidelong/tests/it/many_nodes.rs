@@ -25,7 +25,7 @@ const REQUESTS: usize = 500;
 fn sixty_four_workers_of_nginx_count_at_a_thousand_nodes() {
     // By the kernel's hash each worker gets its share of connections.
     let many = [("worker_processes 2;", "worker_processes 64;"), (":8080;", ":8080 reuseport;")];
-    count_at_a_thousand_nodes(Kind::Nginx, "proxy.conf", &many, WORKERS..=WORKERS);
+    count_at_a_thousand_nodes(Kind::Nginx, "nginx.conf", &many, WORKERS..=WORKERS);
 }
 
 /// The kernel says which of them get connections.
@@ -33,7 +33,7 @@ fn sixty_four_workers_of_nginx_count_at_a_thousand_nodes() {
 fn workers_of_httpd_count_at_a_thousand_nodes() {
     let many = "StartServers 64\nServerLimit 64\nMaxRequestWorkers 64\nMinSpareThreads 64\nMaxSpareThreads 64\nThreadsPerChild 1";
     let many = [("StartServers 2\nThreadsPerChild 25", many)];
-    count_at_a_thousand_nodes(Kind::Httpd, "proxy.conf", &many, 2..=WORKERS);
+    count_at_a_thousand_nodes(Kind::Httpd, "httpd.conf", &many, 2..=WORKERS);
 }
 
 /// All its threads count as one worker.
@@ -46,7 +46,7 @@ fn an_envoy_counts_at_a_thousand_nodes() {
 #[test]
 fn a_haproxy_counts_at_a_thousand_nodes() {
     let one_site = [("    use_backend beta if { hdr(host) beta.test }\n", "")];
-    count_at_a_thousand_nodes(Kind::HaproxyByChoice, "proxy.cfg", &one_site, 1..=1);
+    count_at_a_thousand_nodes(Kind::HaproxyByChoice, "haproxy.cfg", &one_site, 1..=1);
 }
 
 /// By weights: the front reads a thousand agents' memory, and HAProxy follows when half of the nodes change sites at once.

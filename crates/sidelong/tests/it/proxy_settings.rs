@@ -57,8 +57,13 @@ impl Stage {
     /// The proxy with the lines that `sidelong front config` prints, changed, once it serves each site.
     fn proxy(&self, change: impl FnOnce(String) -> String) -> Running {
         let mut command = proxy(&self.cluster, self.kind, self.address(), &self.module);
-        let ending = if self.kind == Kind::Envoy { "yaml" } else { "conf" };
-        let file = self.cluster.path(&format!("proxy/proxy.{ending}"));
+        let name = match self.kind {
+            Kind::Nginx => "nginx.conf",
+            Kind::Envoy => "proxy.yaml",
+            Kind::Httpd => "httpd.conf",
+            Kind::HaproxyByWeights | Kind::HaproxyByChoice => "haproxy.cfg",
+        };
+        let file = self.cluster.path("proxy").join(name);
         std::fs::write(&file, change(std::fs::read_to_string(&file).unwrap())).unwrap();
         // httpd's prefork ends its whole process group, which would be that of the test.
         command.process_group(0);

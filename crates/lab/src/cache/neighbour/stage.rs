@@ -12,8 +12,8 @@ use super::ITEMS;
 use crate::bench::Bench;
 use crate::cpus;
 use crate::error::{Result, file};
-use crate::process::daemon;
 use crate::server::Server;
+use sidelong_harness::programs::find;
 
 /// Time after a turn in which a home counts what was read of its items, which it does ten times a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -35,10 +35,10 @@ impl Stage {
         let [cpu, _] = cpus::two()?;
         let caches = Pair::start(bench, "", "two caches", &cluster, [cpu; 2], ITEMS)?;
         let memcached = servers::memcached(bench, "memcached", MEMORY_MIB, at(2))?;
-        let nutcracker = daemon("nutcracker", "-V").map(|program| {
+        let nutcracker = find(&["nutcracker", "/usr/sbin/nutcracker"]).map(|program| {
             let config = bench.path("configs/nutcracker.yml");
             file(&config, fs::write(&config, nutcracker_config(at(3), memcached.address)))?;
-            servers::start(bench, "nutcracker", nutcracker_command(&program, &config, at(4)), at(3))
+            servers::start(bench, "nutcracker", nutcracker_command(program, &config, at(4)), at(3))
         });
         let nutcracker = nutcracker.transpose()?;
 
@@ -124,7 +124,7 @@ fn nutcracker_config(listen: SocketAddr, memcached: SocketAddr) -> String {
 }
 
 /// It logs errors only, and offers its figures at `stats`.
-fn nutcracker_command(program: &Path, config: &Path, stats: SocketAddr) -> Command {
+fn nutcracker_command(program: &str, config: &Path, stats: SocketAddr) -> Command {
     let mut command = Command::new(program);
     command
         .args(["-v", "3", "-a", &stats.ip().to_string(), "-s", &stats.port().to_string(), "-c"])
@@ -145,7 +145,7 @@ mod tests {
     /// The nutcracker that is installed accepts its configuration.
     #[test]
     fn a_real_nutcracker_takes_what_it_is_told() {
-        let Some(program) = daemon("nutcracker", "-V") else {
+        let Some(program) = find(&["nutcracker", "/usr/sbin/nutcracker"]) else {
             let _ = writeln!(
                 std::io::stderr(),
                 "SKIPPED: k2: no nutcracker here; Debian's package nutcracker has it"
@@ -155,7 +155,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("nutcracker.yml");
         fs::write(&config, nutcracker_config(at(3), at(2))).unwrap();
-        let done = nutcracker_command(&program, &config, at(4)).arg("-t").output().unwrap();
+        let done = nutcracker_command(program, &config, at(4)).arg("-t").output().unwrap();
         assert!(done.status.success(), "{done:?}");
     }
 }

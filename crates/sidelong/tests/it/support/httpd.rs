@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use sidelong_edge::{AdapterCluster, MemoryAdapter};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, Region};
+use sidelong_harness::programs;
 use sidelong_layout::{ChoiceMap, Instance, SiteId, Time};
 use sidelong_load::monotonic_ns;
 use sidelong_policy::balance::Balance;
@@ -121,16 +121,7 @@ impl Httpd {
         for path in [root.parent().unwrap(), &root] {
             readable(path, 0o755);
         }
-        let user = if geteuid().is_root() { "User www-data\nGroup www-data\n" } else { "" };
         let log = cluster.path("error.log");
-        let loaded: String = ["mpm_event", "unixd", "authz_core", "status", "proxy", "proxy_http"]
-            .iter()
-            .map(|name| {
-                // Debian has some of them built in.
-                let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
-                format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-            })
-            .collect();
         let hosts: String = sites
             .iter()
             .map(|site| {
@@ -149,19 +140,20 @@ impl Httpd {
             ),
             None => String::new(),
         };
-        let text = format!(
-            "{loaded}{ours}{user}ServerRoot {directory}\nServerName {address}\n\
-             PidFile {directory}/httpd.pid\nErrorLog {log}\nDefaultRuntimeDir {directory}\nListen {address}\n\
-             DocumentRoot {root}\nExtendedStatus On\n<Location /server-status>\nSetHandler server-status\n</Location>\n\
-             {hosts}",
-            directory = root.parent().unwrap().display(),
-            log = log.display(),
+        let more = format!(
+            "{ours}DocumentRoot {root}\nExtendedStatus On\n<Location /server-status>\nSetHandler server-status\n</Location>\n{hosts}",
             root = root.display(),
         );
-        let config = cluster.path("httpd.conf");
-        std::fs::write(&config, text).unwrap();
+        let httpd = programs::Httpd {
+            directory: root.parent().unwrap(),
+            listen: address,
+            modules_at: modules.as_ref(),
+            modules: &["mpm_event", "status", "proxy", "proxy_http"],
+            user: ["www-data"; 2],
+            more: &more,
+        };
         let mut command = Command::new(program);
-        command.arg("-f").arg(&config).args(["-D", "FOREGROUND"]);
+        command.args(httpd.configure().unwrap());
         let mut server = Running::start_command(command);
         let said = || std::fs::read_to_string(&log).unwrap_or_default();
         eventually("httpd runs", || {

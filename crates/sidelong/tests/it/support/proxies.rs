@@ -6,11 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::geteuid;
 use sidelong_config::{ControlledBy, FrontEntry, Proxy};
 use sidelong_layout::{NodeId, WorkersMap};
 
 use super::httpd::made;
+use sidelong_harness::programs::{self, Httpd, Nginx};
+
 use super::servers::haproxy_program;
 use super::{Cluster, run, skipped};
 
@@ -130,39 +131,32 @@ pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) 
     let printed = run(["front", "config", front, "--config", config.to_str().unwrap()]).succeeded();
     let directory = cluster.path("proxy");
     std::fs::create_dir_all(&directory).unwrap();
-    let (mut file, root) = (directory.join("proxy.conf"), directory.display());
-    let (text, mut command) = match kind {
+    let mut command = match kind {
         Kind::Nginx => {
-            let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-                .map(|kind| format!("{kind}_temp_path {root}/{kind};\n"))
-                .concat();
-            let user = if geteuid().is_root() { format!("user {WORKERS};\n") } else { String::new() };
             let sites =
                 printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
-            let text = format!(
-                "load_module {};\ndaemon off;\n{user}worker_processes 2;\npid {root}/pid;\nerror_log stderr;\nevents {{}}\n\
-                 http {{\naccess_log off;\n{temporary}{sites}}}\n",
-                module.display()
-            );
+            let (top, http) =
+                (format!("load_module {};\n", module.display()), format!("access_log off;\n{sites}"));
+            let nginx = Nginx { workers: 2, user: WORKERS, top: &top, ..Nginx::new(&directory, &http) };
             let mut command = Command::new("nginx");
-            command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
-            (text, command)
+            command.args(nginx.configure().unwrap());
+            command
         }
         Kind::Envoy => {
             let (ip, port) = (address.ip(), address.port());
             let text = printed
                 .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: {ip}, port_value: {port} "));
-            file.set_extension("yaml");
+            let file = directory.join("proxy.yaml");
+            std::fs::write(&file, text).unwrap();
             let mut command = Command::new("envoy");
             command.arg("-c").arg(&file).args(["--concurrency", "2", "-l", "warn"]);
             // Several at once, of which each may be restarted hot.
             command.args(["--base-id", &base_id(cluster).to_string()]);
             command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "3"]);
             command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module.parent().unwrap());
-            (text, command)
+            command
         }
         Kind::HaproxyByWeights | Kind::HaproxyByChoice => {
-            file.set_extension("cfg");
             let build = module.parent().map_or_else(String::new, |build| build.display().to_string());
             let lines = printed
                 .replace("/usr/local/share/sidelong", &build)
@@ -177,8 +171,8 @@ pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) 
                 backend("alpha")
             );
             let mut command = Command::new(haproxy_program().unwrap());
-            command.arg("-db").arg("-f").arg(&file);
-            (text, command)
+            command.args(programs::haproxy(&directory, &text).unwrap());
+            command
         }
         Kind::Httpd => {
             let ask = |what: &str| {
@@ -186,31 +180,25 @@ pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) 
                 String::from_utf8(asked.stdout).unwrap().trim().to_owned()
             };
             let modules = ask("LIBEXECDIR");
-            let loaded: String =
-                ["mpm_event", "unixd", "authz_core", "slotmem_shm", "proxy", "proxy_http", "proxy_balancer"]
-                    .map(|name| {
-                        let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
-                        format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-                    })
-                    .concat();
-            let user = match geteuid().is_root() {
-                true => format!("User {WORKERS}\nGroup {WORKERS}\n"),
-                false => String::new(),
-            };
             let (_, sites) = printed.split_once("/mod_sidelong.so\n").unwrap();
             let sites = sites.replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
-            let text = format!(
-                "{loaded}{user}ServerRoot {root}\nServerName {address}\nPidFile {root}/httpd.pid\n\
-                 ErrorLog /dev/stderr\nDefaultRuntimeDir {root}\nListen {address}\nStartServers 2\nThreadsPerChild 25\n\
-                 LoadModule sidelong_module {}\n{sites}",
+            let more = format!(
+                "ErrorLog /dev/stderr\nStartServers 2\nThreadsPerChild 25\nLoadModule sidelong_module {}\n{sites}",
                 module.display()
             );
+            let httpd = Httpd {
+                directory: &directory,
+                listen: address,
+                modules_at: modules.as_ref(),
+                modules: &["mpm_event", "slotmem_shm", "proxy", "proxy_http", "proxy_balancer"],
+                user: [WORKERS; 2],
+                more: &more,
+            };
             let mut command = Command::new(ask("SBINDIR") + "/" + &ask("PROGNAME"));
-            command.arg("-f").arg(&file).args(["-D", "FOREGROUND"]);
-            (text, command)
+            command.args(httpd.configure().unwrap());
+            command
         }
     };
-    std::fs::write(&file, text).unwrap();
     command.current_dir(&directory);
     command
 }

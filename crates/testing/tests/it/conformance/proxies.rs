@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::geteuid;
+use sidelong_harness::programs::{self, Nginx};
 
 use crate::conformance::server::{Recorder, Scripts};
 use sidelong_testing::servers::{haproxy_program, is_there};
@@ -126,19 +126,9 @@ pub(crate) fn nginx(cluster: &Cluster, scripts: &Arc<Scripts>, version: Version)
     let (listen, server) = (cluster.at(6001), cluster.at(6101));
     let http2 = if version == Version::Http2 { " http2" } else { "" };
     let directory = cluster.path("nginx");
-    std::fs::create_dir(&directory).unwrap();
-    let at = directory.display();
-    let user = if geteuid().is_root() { "user root;" } else { "" };
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("    {kind}_temp_path {at}/{kind};\n"))
-        .concat();
     let patience = PEER.as_secs();
     let config = format!(
-        r"daemon off; {user} worker_processes 1; pid {at}/pid; error_log stderr;
-events {{}}
-http {{
-    access_log off; default_type text/plain;
-{temporary}
+        r"    access_log off; default_type text/plain;
     client_header_timeout {patience}s; client_body_timeout {patience}s; keepalive_timeout {patience}s; send_timeout {patience}s;
     client_max_body_size {BODY_MAX};
     map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
@@ -154,13 +144,10 @@ http {{
             proxy_set_header Connection $connection_upgrade;
         }}
     }}
-}}
 "
     );
-    let file = directory.join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
+    command.args(Nginx::new(&directory, &config).configure().unwrap());
     Some(peer("nginx", command, listen, server, scripts))
 }
 
@@ -179,10 +166,8 @@ pub(crate) fn haproxy(cluster: &Cluster, scripts: &Arc<Scripts>, version: Versio
          default_backend servers\n\n\
          backend servers\n    server s1 {server}\n"
     );
-    let file = cluster.path("haproxy.cfg");
-    std::fs::write(&file, config).unwrap();
     let mut command = Command::new(program);
-    command.arg("-db").arg("-f").arg(&file);
+    command.args(programs::haproxy(&cluster.path("haproxy"), &config).unwrap());
     Some(peer("HAProxy", command, listen, server, scripts))
 }
 

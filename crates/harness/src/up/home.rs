@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use sidelong_fabric::RunDirectory;
 
-use crate::cluster::RUN_FILE;
-use crate::failure::Failure;
+use sidelong_app::Failure;
+
+/// The cluster file that an `up` writes into the run directory, for its parts.
+pub const RUN_FILE: &str = "cluster.toml";
 
 /// A claimed run directory, and the cluster file in it.
 pub(super) struct Home {

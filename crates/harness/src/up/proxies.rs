@@ -1,7 +1,6 @@
 //! Proxies of other makes, which `up --front` starts in place of the edges, each controlled by a front or left to itself.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,10 +12,11 @@ use sidelong_config::{
     Cluster, ClusterFile, Configuration, ControlledBy, EdgeEntry, FrontEntry, Proxy as Make,
 };
 
-use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
-use crate::failure::Failure;
-use crate::front::lines::{self, By, Pool};
-use crate::front::{envoy, haproxy};
+use crate::programs::{self, Nginx};
+
+use super::foreign::{self, Foreign, configure_httpd};
+use crate::front::{self, Pool, envoy, haproxy};
+use sidelong_app::Failure;
 
 /// The addresses of sites, from the next on, where connections are directed: a part of 127.0.0.0/8 that nothing else uses.
 const SITES: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
@@ -25,9 +25,35 @@ const ENVOY_MODULE: &str = "libsidelong_envoy.so";
 const ENVOY_MODULES: &str = "/usr/local/lib";
 const ENVOY_SEARCH_PATH: &str = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH";
 
+/// Who chooses the server of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum By {
+    /// Sidelong, among the servers that serve the site now
+    #[default]
+    Sidelong,
+    /// Sidelong, at each request behind HAProxy, too, whose default is weights: its Lua asks
+    Choose,
+    /// The proxy, by its own best method among the servers that the site has at the start; no server moves
+    Own,
+    /// The proxy, by its own best method among all servers, whatever the site
+    Shared,
+}
+
+impl By {
+    /// Whether fronts control the proxies.
+    pub(super) const fn is_controlled(self) -> bool {
+        matches!(self, By::Sidelong | By::Choose)
+    }
+
+    /// What the fronts' entries say of it.
+    fn at_fronts(self) -> Option<ControlledBy> {
+        (self == By::Choose).then_some(ControlledBy::Choose)
+    }
+}
+
 /// What makes the proxies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum FrontMake {
+pub enum FrontMake {
     /// nginx, whose module asks the front for the server of each request
     Nginx,
     /// Apache httpd with the event MPM, whose module asks the front likewise
@@ -42,7 +68,7 @@ pub(crate) enum FrontMake {
 
 impl FrontMake {
     /// Its word in a cluster file.
-    pub(crate) const fn of_file(self) -> Make {
+    pub const fn of_file(self) -> Make {
         match self {
             FrontMake::Nginx => Make::Nginx,
             FrontMake::Httpd => Make::Httpd,
@@ -53,12 +79,12 @@ impl FrontMake {
     }
 
     /// The program, if there is one.
-    const fn names(self) -> Option<foreign::Names> {
+    const fn names(self) -> Option<programs::Names> {
         match self {
-            FrontMake::Nginx => Some(foreign::NGINX),
-            FrontMake::Httpd => Some(foreign::HTTPD),
-            FrontMake::Haproxy => Some(foreign::HAPROXY),
-            FrontMake::Envoy => Some(foreign::ENVOY),
+            FrontMake::Nginx => Some(programs::NGINX),
+            FrontMake::Httpd => Some(programs::HTTPD),
+            FrontMake::Haproxy => Some(programs::HAPROXY),
+            FrontMake::Envoy => Some(programs::ENVOY),
             FrontMake::Connect => None,
         }
     }
@@ -67,7 +93,7 @@ impl FrontMake {
     fn module(self, program: &str, controlled_by: ControlledBy) -> Result<Option<PathBuf>, Failure> {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
-            FrontMake::Httpd => ("mod_sidelong.so", lines::httpd_modules().map(PathBuf::from), "httpd"),
+            FrontMake::Httpd => ("mod_sidelong.so", programs::httpd_modules().map(PathBuf::from), "httpd"),
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
             FrontMake::Haproxy if controlled_by == ControlledBy::Choose => {
                 has_lua(program)?;
@@ -213,13 +239,16 @@ impl Proxy {
     }
 
     fn lines(&self, cluster: &Cluster) -> String {
-        let pools = Pool::of(cluster, self.by);
-        let prefix = lines::prefix(cluster, &self.front);
+        let pools = match self.by {
+            By::Shared => Pool::shared(cluster),
+            By::Sidelong | By::Choose | By::Own => Pool::of_sites(cluster, self.is_controlled()),
+        };
+        let prefix = front::prefix(cluster, &self.front);
         let prefix = self.is_controlled().then_some(&*prefix);
         let admits = cluster.has_admission();
         match self.make {
-            FrontMake::Nginx => lines::nginx(&pools, prefix, admits, Some(self.listen)),
-            FrontMake::Httpd => lines::httpd(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Nginx => front::nginx(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Httpd => front::httpd(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Envoy => envoy::lines(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
@@ -231,7 +260,7 @@ impl Proxy {
                     "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 60s\n    \
                      timeout server 60s\n{}{}",
                     self.threads,
-                    lines::haproxy_frontend(&pools, controlled, self.listen),
+                    front::haproxy_frontend(&pools, controlled, self.listen),
                     haproxy::backends(&pools, controlled, admits)
                 )
             }
@@ -259,12 +288,14 @@ impl Foreign for Proxy {
         Some(variable)
     }
 
-    fn configure(&self, at: &Path) -> io::Result<Vec<OsString>> {
+    fn configure(&self, at: &Path) -> Result<Vec<OsString>, Failure> {
         let module = self.module.as_ref().map(|path| path.display());
         match self.make {
             FrontMake::Nginx => {
                 let top = module.map_or_else(String::new, |path| format!("load_module {path};\n"));
-                configure_nginx(at, self.threads, &top, &self.lines)
+                let http = format!("  access_log off;\n{}", self.lines);
+                let nginx = Nginx { workers: self.threads, top: &top, ..Nginx::new(at, &http) };
+                Ok(nginx.configure()?)
             }
             FrontMake::Httpd => {
                 let load =
@@ -272,20 +303,9 @@ impl Foreign for Proxy {
                 let modules = ["slotmem_shm", "proxy", "proxy_http", "proxy_balancer", "lbmethod_bybusyness"];
                 configure_httpd(at, self.listen, &modules, &(load + &self.lines))
             }
-            FrontMake::Haproxy => {
-                let config = at.join("haproxy.cfg");
-                std::fs::write(&config, &self.lines)?;
-                Ok(vec!["-db".into(), "-f".into(), config.into()])
-            }
+            FrontMake::Haproxy => Ok(programs::haproxy(at, &self.lines)?),
             FrontMake::Connect => Ok(Vec::new()),
-            FrontMake::Envoy => {
-                let config = at.join("envoy.yaml");
-                std::fs::write(&config, &self.lines)?;
-                let threads = self.threads.to_string();
-                let alone =
-                    ["--disable-hot-restart", "--log-level", "warning", "--concurrency", &threads, "-c"];
-                Ok(alone.iter().map(OsString::from).chain([config.into()]).collect())
-            }
+            FrontMake::Envoy => Ok(programs::envoy(at, self.threads, &self.lines)?),
         }
     }
 }

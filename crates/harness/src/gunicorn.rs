@@ -2,12 +2,13 @@
 //! the same objects.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::origin::ServiceTime;
+use sidelong_workload::origin::ServiceTime;
+
+use crate::{Result, file, programs};
 
 /// The arguments of a gunicorn with so many synchronous workers. Its application goes into `directory`.
 ///
@@ -18,22 +19,18 @@ pub fn arguments(
     address: SocketAddr,
     workers: u16,
     service: ServiceTime,
-) -> io::Result<Vec<OsString>> {
-    std::fs::write(directory.join("application.py"), include_str!("gunicorn/application.py"))?;
+) -> Result<Vec<OsString>> {
+    let application = directory.join("application.py");
+    file(&application, std::fs::write(&application, include_str!("gunicorn/application.py")))?;
     let (word, time) = match service {
         ServiceTime::None => ("none", Duration::ZERO),
         ServiceTime::Fixed(time) => ("fixed", time),
         ServiceTime::Exponential { mean } => ("exponential", mean),
         ServiceTime::Burn { mean } => ("burn", mean),
     };
-    let arguments = [
-        ("--bind", address.to_string()),
-        ("--workers", workers.to_string()),
-        ("--log-level", "warning".to_owned()),
-        ("--env", format!("SIDELONG_SERVICE={word}")),
-        ("--env", format!("SIDELONG_SERVICE_MS={}", time.as_secs_f64() * 1e3)),
-    ];
-    let arguments = arguments.into_iter().flat_map(|(key, value)| [key.into(), value.into()]);
-    let place = ["--chdir".into(), directory.into()];
-    Ok(place.into_iter().chain(arguments).chain(["application".into()]).collect())
+    let told =
+        [format!("SIDELONG_SERVICE={word}"), format!("SIDELONG_SERVICE_MS={}", time.as_secs_f64() * 1e3)];
+    let told = told.into_iter().flat_map(|variable| ["--env".into(), variable.into()]);
+    let all = programs::gunicorn(directory, &address.to_string(), workers, "application");
+    Ok(told.chain(all).collect())
 }

@@ -2,39 +2,22 @@
 //! own.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
-use sidelong_app::cgroup;
+use crate::gunicorn;
+use crate::programs::{self, Nginx};
+use clap::ValueEnum;
 use sidelong_app::node::service_time;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
-use sidelong_workload::gunicorn;
 
 use super::auction::Auction;
-use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
-use crate::failure::Failure;
-use crate::parent::end_with_parent;
-
-#[derive(Args)]
-pub(crate) struct ExecArgs {
-    /// The parent, with which the process ends.
-    #[arg(long, value_name = "PID")]
-    pub(crate) with_parent: i32,
-    /// A control group that it joins.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) join_cgroup: Option<PathBuf>,
-    /// The command and its arguments.
-    #[arg(required = true, last = true)]
-    pub(crate) command: Vec<OsString>,
-}
+use super::foreign::{self, Foreign, configure_httpd};
+use sidelong_app::Failure;
 
 /// What makes the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Make {
+pub enum Make {
     /// nginx with one worker process, which answers all requests with one short text
     Nginx,
     /// Apache httpd with the event MPM, which answers all requests with its status page
@@ -44,11 +27,11 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    const fn names(self) -> foreign::Names {
+    const fn names(self) -> programs::Names {
         match self {
-            Make::Nginx => foreign::NGINX,
-            Make::Httpd => foreign::HTTPD,
-            Make::Gunicorn => (&["gunicorn"], "the package gunicorn"),
+            Make::Nginx => programs::NGINX,
+            Make::Httpd => programs::HTTPD,
+            Make::Gunicorn => programs::GUNICORN,
         }
     }
 
@@ -130,12 +113,15 @@ impl Foreign for Server {
         self.program
     }
 
-    fn configure(&self, at: &Path) -> io::Result<Vec<OsString>> {
+    fn configure(&self, at: &Path) -> Result<Vec<OsString>, Failure> {
         match self.make {
             Make::Nginx => {
                 let location = "location / { return 200 \"ok\\n\"; }";
-                let server = format!("  server {{\n    listen {};\n    {location}\n  }}\n", self.address);
-                configure_nginx(at, 1, "", &server)
+                let server = format!(
+                    "  access_log off;\n  server {{\n    listen {};\n    {location}\n  }}\n",
+                    self.address
+                );
+                Ok(Nginx::new(at, &server).configure()?)
             }
             Make::Httpd => {
                 // A status page needs no file, which httpd's other user could not read here if this is root.
@@ -145,23 +131,12 @@ impl Foreign for Server {
             Make::Gunicorn => {
                 let workers = self.node.workers.unwrap_or(1);
                 if let Some(auction) = &self.auction {
-                    return auction.arguments(at, &self.node.name, self.address, workers);
+                    return Ok(auction.arguments(at, &self.node.name, self.address, workers)?);
                 }
-                gunicorn::arguments(at, self.address, workers, service_time(&self.node))
+                Ok(gunicorn::arguments(at, self.address, workers, service_time(&self.node))?)
             }
         }
     }
-}
-
-/// Becomes the given command, in the given control group if there is one. The process ends with its parent.
-pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
-    end_with_parent(Some(args.with_parent))?;
-    if let Some(group) = &args.join_cgroup {
-        cgroup::join(group)?;
-    }
-    let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
-    let error = Command::new(program).args(arguments).exec();
-    Err(Failure::new(format!("cannot run {}: {error}", PathBuf::from(program).display())))
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
-//! Ports of this machine for the clusters of an experiment.
+//! Ports of this machine for clusters that run for a while.
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 /// Below Linux's usual range for outgoing connections (32768-60999), which would take ports between two runs.
 const FROM: u16 = 20_000;
 const TO: u16 = 32_000;
 
-/// The first of `count` consecutive ports on 127.0.0.1 that are not in use. `seed` spreads labs that start at the same
+/// The first of `count` consecutive ports on 127.0.0.1 that are not in use. `seed` spreads processes that start at the same
 /// time.
 ///
 /// The ports are free when this returns. If another process takes one later, the run fails with an error that says so.
-pub(crate) fn free(count: u16, seed: u32) -> Result<u16> {
+///
+/// # Errors
+/// If there are none.
+pub fn free(count: u16, seed: u32) -> Result<u16> {
     let rows = (TO - FROM) / count.max(1);
     let first = (seed % u32::from(rows.max(1))) as u16;
     (0..rows)

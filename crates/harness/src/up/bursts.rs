@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Listener;
 use super::outcome::StepTimes;
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Most requests of an open loop that are in flight; further ones are counted as dropped.
 const IN_FLIGHT_MAX: u32 = 4096;

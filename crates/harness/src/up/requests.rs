@@ -10,7 +10,7 @@ use sidelong_workload::client::{Completion, ErrorKind};
 use tokio::time::Instant;
 
 use super::Listener;
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// The file. Clones write to the same one.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Load, Shot, Source,
 use sidelong_workload::walk::{Sessions, WalkConfig};
 
 use super::{API, AUCTION, FILE_BYTES, FILES, OBJECTS};
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Think times of the persons, as a part of RUBiS's 7 s: a few pages a second each few persons.
 const THINK_FACTOR: f64 = 0.2;

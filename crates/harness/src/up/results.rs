@@ -165,11 +165,11 @@ impl Spread {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     /// The summary of one site that answered `requests` in `seconds`.
-    pub(crate) fn summary(seconds: f64, requests: u64) -> Summary {
+    fn summary(seconds: f64, requests: u64) -> Summary {
         let requests_per_s = requests as f64 / seconds;
         let site = SiteSummary {
             name: "a".into(),

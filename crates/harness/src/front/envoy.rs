@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use sidelong_config::ServerAddress;
 
-use super::lines::Pool;
+use super::Pool;
 
 /// A listener with a virtual host for each pool, and the pools' clusters, as YAML, controlled by the front of that prefix or by Envoy
 /// itself. `admits` if a site has a target, so that clients may be rejected.

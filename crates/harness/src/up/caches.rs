@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, mem, thread};
 
+use super::results::{CacheLoad, CacheSummary};
 use sidelong_config::{CachePeer, ClusterFile};
-use sidelong_lab::results::up::{CacheLoad, CacheSummary};
 use sidelong_trace::{Sizes, Zipf};
 use sidelong_workload::memcached::Client;
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Caches that `up --cache` adds to a file without any, and their first ports, for clients and for metrics.
 const ADDED: u16 = 3;
@@ -57,8 +57,9 @@ pub(super) fn add(file: &mut ClusterFile) {
 
 /// What a cache says of itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) name: String,
+pub struct Seen {
+    /// Its name.
+    pub name: String,
     /// The numbers of its `stats`, as it answered last.
     now: HashMap<String, u64>,
     /// How much each has grown since the first answer, over all lives of its process.
@@ -95,28 +96,28 @@ impl Seen {
     }
 
     /// A number of its `stats` as it is now; `None` if it has none of that name.
-    pub(crate) fn now(&self, name: &str) -> Option<u64> {
+    pub fn now(&self, name: &str) -> Option<u64> {
         self.now.get(name).copied()
     }
 
     /// How much a counter has grown while `up` ran.
-    pub(crate) fn grown(&self, name: &str) -> Option<u64> {
+    pub fn grown(&self, name: &str) -> Option<u64> {
         self.grown.get(name).copied()
     }
 
     /// How fast it grows now.
-    pub(crate) fn per_s(&self, name: &str) -> Option<f64> {
+    pub fn per_s(&self, name: &str) -> Option<f64> {
         self.per_s.get(name).copied()
     }
 
     /// The part of recent gets that `name` counts, as a percentage.
-    pub(crate) fn percent(&self, name: &str) -> Option<f64> {
+    pub fn percent(&self, name: &str) -> Option<f64> {
         let gets = self.per_s("cmd_get").filter(|gets| *gets > 0.0)?;
         Some(100.0 * self.per_s(name)? / gets)
     }
 
     /// The part of recent gets that were answered from its own memory, as a percentage.
-    pub(crate) fn percent_own(&self) -> Option<f64> {
+    pub fn percent_own(&self) -> Option<f64> {
         let neighbours = self.percent("neighbour_hits").unwrap_or_default();
         Some(self.percent("get_hits")? - neighbours)
     }

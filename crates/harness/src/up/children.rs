@@ -2,23 +2,24 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
-use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::process::Process;
+use crate::serving::listens;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, kill_process_group, pidfd_open};
 use sidelong_fabric::RunDirectory;
 use sidelong_os::CpuUsed;
 
-use crate::event::Event;
-use crate::failure::Failure;
 use crate::up::foreign::Foreign;
 use crate::up::home::Home;
+use sidelong_app::Event;
+use sidelong_app::Failure;
 
 /// Longest wait for a process to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -34,9 +35,6 @@ const EVENTS_MAX: usize = 4096;
 const LAST_MAX: Duration = Duration::from_secs(1);
 /// Most bytes of a log that are read for why its process ended: the last ones.
 const WORDS_MAX: i64 = 4096;
-
-/// Longest wait for a connection to a program on this machine.
-const CONNECT_MAX: Duration = Duration::from_millis(100);
 /// The directory of the settings of programs of other makes, in the run directory.
 const FOREIGN: &str = "foreign";
 /// The kinds of parts, in the order in which they end: requests in flight find their node.
@@ -68,7 +66,7 @@ struct Part {
     group: Option<PathBuf>,
     /// A program of another make. It is ready when it answers, and tells no events.
     foreign: Option<Box<dyn Foreign>>,
-    child: Option<Child>,
+    child: Option<Process>,
     ready: bool,
     started: Instant,
     pause: Duration,
@@ -161,19 +159,19 @@ impl Children {
         })?;
         // Such a program tells no events, and nobody would read what else it prints.
         let output = if part.foreign.is_some() { Stdio::null() } else { Stdio::piped() };
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(log)
             // Ctrl-C is for `up`, which then ends its parts in order.
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        let mut child = Process::spawn(&mut command)?;
         let told = self.told_by(index, &mut child);
         if let Err(error) = told {
             // Nobody would hear that it has ended.
-            let _ = child.kill();
-            let _ = child.wait();
+            child.kill();
             return Err(error.into());
         }
         let part = &mut self.parts[index];
@@ -184,11 +182,11 @@ impl Children {
     }
 
     /// Starts the thread that hears what a process tells, and then that it has ended.
-    fn told_by(&self, index: usize, child: &mut Child) -> io::Result<()> {
+    fn told_by(&self, index: usize, child: &mut Process) -> io::Result<()> {
         let told = self.tell.clone();
-        let lines = child.stdout.take();
+        let lines = child.take_stdout();
         let ends = match self.parts[index].foreign {
-            Some(_) => Some(pidfd_open(pid(child).ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?),
+            Some(_) => Some(pidfd_open(child.pid(), PidfdFlags::empty())?),
             None => None,
         };
         let hear = move || {
@@ -225,8 +223,7 @@ impl Children {
                 return Err(Failure::new(format!("{kind} {name} was not ready within {seconds} s")));
             }
             for part in self.parts.iter_mut().filter(|part| !part.ready) {
-                let answers = |at: SocketAddr| TcpStream::connect_timeout(&at, CONNECT_MAX).is_ok();
-                part.ready = part.foreign.as_ref().is_some_and(|foreign| answers(foreign.address()));
+                part.ready = part.foreign.as_ref().is_some_and(|foreign| listens(&foreign.address()));
             }
             match self.told.recv_timeout(Duration::from_millis(10)) {
                 Ok((index, Some(Event::Ready))) => self.parts[index].ready = true,
@@ -257,7 +254,7 @@ impl Children {
         let mut news: Vec<_> = self.told.try_iter().map(told).collect();
         for part in self.parts.iter_mut().filter(|part| part.kill_at.is_some_and(|at| now >= at)) {
             part.kill_at = None;
-            part.child.iter().for_each(|child| signal(child, Signal::KILL));
+            part.child.iter().for_each(|child| child.signal(Signal::KILL));
         }
         for index in 0..self.parts.len() {
             if self.parts[index].restart_at.is_none_or(|at| now < at) {
@@ -293,7 +290,7 @@ impl Children {
     fn tell_to_end(&mut self, now: Instant) {
         for part in &mut self.parts {
             if let Some(child) = &part.child {
-                signal(child, Signal::TERM);
+                child.signal(Signal::TERM);
                 part.kill_at = Some(now + END_MAX);
             }
         }
@@ -302,7 +299,7 @@ impl Children {
     /// Sends a signal to the edges, which handle it from when they are ready.
     pub(super) fn signal_edges(&self, sent: Signal) {
         let edges = self.parts.iter().filter(|part| part.kind == "edge" && part.ready);
-        edges.filter_map(|part| part.child.as_ref()).for_each(|edge| signal(edge, sent));
+        edges.filter_map(|part| part.child.as_ref()).for_each(|edge| edge.signal(sent));
     }
 
     /// CPU time so far of the processes of these kinds.
@@ -317,18 +314,11 @@ impl Children {
         for kind in KINDS {
             let parts = || self.parts.iter().filter(|part| part.kind == kind);
             for child in parts().filter_map(|part| part.child.as_ref()) {
-                signal(child, Signal::TERM);
+                child.signal(Signal::TERM);
             }
             let deadline = Instant::now() + END_MAX;
             for child in self.parts.iter_mut().filter(|p| p.kind == kind).filter_map(|p| p.child.as_mut()) {
-                while matches!(child.try_wait(), Ok(None)) {
-                    if Instant::now() > deadline {
-                        signal(child, Signal::KILL);
-                        let _ = child.wait();
-                        break;
-                    }
-                    std::thread::sleep(Duration::from_millis(5));
-                }
+                child.await_end(deadline);
             }
         }
         let mut untold = self.parts.iter().filter(|part| part.child.is_some()).count();
@@ -383,10 +373,10 @@ impl Part {
     fn status(&mut self) -> String {
         let status = self.child.take().and_then(|mut child| {
             // The workers of a program that was killed may live on, and keep its port.
-            if let (Some(_), Some(group)) = (&self.foreign, pid(&child)) {
-                let _ = kill_process_group(group, Signal::KILL);
+            if self.foreign.is_some() {
+                let _ = kill_process_group(child.pid(), Signal::KILL);
             }
-            child.wait().ok()
+            child.ended()
         });
         status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string())
     }
@@ -406,14 +396,4 @@ impl Drop for Children {
 
 fn log_name(part: &Part) -> String {
     format!("{}.log", part.name)
-}
-
-fn signal(child: &Child, signal: Signal) {
-    if let Some(pid) = pid(child) {
-        let _ = kill_process(pid, signal);
-    }
-}
-
-fn pid(child: &Child) -> Option<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use sidelong_config::Cluster;
 use sidelong_layout::SiteId;
 
-use crate::failure::Failure;
-use crate::monitor::Monitor;
+use sidelong_app::Failure;
+use sidelong_app::Monitor;
 
 /// The interval of a row.
 const INTERVAL: Duration = Duration::from_millis(100);

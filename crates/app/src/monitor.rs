@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use sidelong_app::Parts;
 use sidelong_edge::Loads;
 use sidelong_layout::{Hot, NodeId, Ownership, SiteId, Time, valid};
 use sidelong_load::Reading;
 use sidelong_reconfig::Links;
 
+use crate::Parts;
 use crate::failure::Failure;
 
 /// The latest scan, and sums over the scans since they were last taken.
-pub(crate) struct Monitor {
+pub struct Monitor {
     links: Links,
     loads: Loads,
     readings: Vec<Reading>,
@@ -24,7 +24,11 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    pub(crate) fn new(parts: &Parts) -> Result<Self, Failure> {
+    /// Links to all nodes, for reading only, and scans them.
+    ///
+    /// # Errors
+    /// If the scheme or the fabric cannot be used here.
+    pub fn new(parts: &Parts) -> Result<Self, Failure> {
         let mut links = parts.read_only_links()?;
         let mut monitor = Monitor {
             loads: parts.loads(&mut links)?,
@@ -40,7 +44,7 @@ impl Monitor {
     }
 
     /// Scans all nodes.
-    pub(crate) fn look(&mut self) {
+    pub fn look(&mut self) {
         self.at = Time::from_ns(sidelong_load::monotonic_ns());
         self.loads.scan(self.at, &mut self.links, &mut self.readings);
         self.looks += 1;
@@ -61,62 +65,63 @@ impl Monitor {
 
     /// Nodes in use by each site, averaged since the last call. A node counts by the share of its workers that are busy
     /// (Balaji et al. 2004, 4.3.2).
-    pub(crate) fn take_busy(&mut self) -> Vec<f64> {
+    pub fn take_busy(&mut self) -> Vec<f64> {
         let looks = self.looks.max(1) as f64;
         self.looks = 0;
         self.busy.iter_mut().map(|sum| std::mem::take(sum) / looks).collect()
     }
 
     /// When the last scan began.
-    pub(crate) fn at(&self) -> Time {
+    pub fn at(&self) -> Time {
         self.at
     }
 
     /// The last sample of `node`.
-    pub(crate) fn reading(&self, node: NodeId) -> &Reading {
+    pub fn reading(&self, node: NodeId) -> &Reading {
         &self.readings[node.index()]
     }
 
     /// The record of `node`, if it is fresh.
-    pub(crate) fn hot(&self, node: NodeId) -> Option<&Hot> {
+    pub fn hot(&self, node: NodeId) -> Option<&Hot> {
         self.readings[node.index()].fresh()
     }
 
     /// CPU in use at `node` in thousandths: the mean over the last second. `None` if its record does not tell.
-    pub(crate) fn cpu_permille(&self, node: NodeId) -> Option<u16> {
+    pub fn cpu_permille(&self, node: NodeId) -> Option<u16> {
         self.hot(node).filter(|hot| hot.valid & valid::CPU != 0)?;
         self.cpu[node.index()].mean(self.at)
     }
 
     /// Why the record of `node` could last not be read.
-    pub(crate) fn problem(&self, node: NodeId) -> Option<&str> {
+    pub fn problem(&self, node: NodeId) -> Option<&str> {
         self.loads.problem(&self.links, node.index())
     }
 
-    pub(crate) fn ownership(&self, node: NodeId) -> Option<Ownership> {
+    /// Whom `node` serves, as last read.
+    pub fn ownership(&self, node: NodeId) -> Option<Ownership> {
         self.links.ownership(node)
     }
 
     /// Number of nodes that serve `site`.
-    pub(crate) fn serving(&self, site: SiteId) -> usize {
+    pub fn serving(&self, site: SiteId) -> usize {
         let nodes = (0..self.readings.len()).map(NodeId::new);
         nodes.filter(|node| self.ownership(*node).is_some_and(|o| o.serves(site))).count()
     }
 
     /// Number of nodes that drain or change.
-    pub(crate) fn draining(&self) -> usize {
+    pub fn draining(&self) -> usize {
         let nodes = (0..self.readings.len()).map(NodeId::new);
         nodes.filter(|node| self.ownership(*node).and_then(Ownership::on_its_way).is_some()).count()
     }
 
     /// Age of the record of `node` when it was read.
-    pub(crate) fn age(&self, node: NodeId) -> Option<Duration> {
+    pub fn age(&self, node: NodeId) -> Option<Duration> {
         let reading = self.reading(node);
         reading.fresh().map(|_| Duration::from_nanos(reading.age_ns))
     }
 
     /// Age of the oldest record.
-    pub(crate) fn age_max(&self) -> Option<Duration> {
+    pub fn age_max(&self) -> Option<Duration> {
         (0..self.readings.len()).filter_map(|node| self.age(NodeId::new(node))).max()
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{
 use sidelong_config::Cluster;
 use sidelong_fabric::RunDirectory;
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
 
 /// Longest wait for the parts of a killed `up` to end by themselves.
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(15);
@@ -21,7 +21,7 @@ const KILLED_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Makes this process end with its parent, if it was started as a part of an `up`, which has that process ID if it is not 0.
-pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
+pub fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
     let Some(parent) = parent else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The parent may have ended already.
@@ -35,7 +35,7 @@ pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
 ///
 /// It is a record lock, of which the kernel tells who holds it. It lasts until the process closes any descriptor of the file,
 /// so nothing else in a part opens it.
-pub(crate) fn hold(parent: Option<i32>, cluster: &Cluster) -> Result<Option<File>, Failure> {
+pub fn hold(parent: Option<i32>, cluster: &Cluster) -> Result<Option<File>, Failure> {
     // The others, such as the lab's, have no `up`.
     if parent.is_none_or(|parent| parent == 0) {
         return Ok(None);
@@ -49,7 +49,7 @@ pub(crate) fn hold(parent: Option<i32>, cluster: &Cluster) -> Result<Option<File
 /// when it died. One that is stopped is made to go on, and one that does not end is killed.
 ///
 /// Call it once the directory is claimed: then there is no other `up` whose parts these could be.
-pub(crate) fn end_left_behind(run: &RunDirectory) -> Result<(), Failure> {
+pub fn end_left_behind(run: &RunDirectory) -> Result<(), Failure> {
     end_within(LEFT_BEHIND_MAX, run)
 }
 

@@ -47,7 +47,7 @@ impl Usage {
     }
 
     /// The share of the CPU time since `before` that other processes and the hypervisor took; 0 if that was too short to say.
-    pub(crate) fn others_since(&self, before: &Usage) -> f64 {
+    pub fn others_since(&self, before: &Usage) -> f64 {
         let all = self.all - before.all;
         if all < SECONDS_MIN {
             return 0.0;
@@ -56,7 +56,7 @@ impl Usage {
     }
 
     /// The share of the CPU time since `before` that was not idle.
-    pub(crate) fn busy_since(&self, before: &Usage) -> f64 {
+    pub fn busy_since(&self, before: &Usage) -> f64 {
         let all = self.all - before.all;
         if all > 0.0 { (1.0 - (self.idle - before.idle) / all).clamp(0.0, 1.0) } else { 0.0 }
     }
@@ -67,7 +67,7 @@ impl Usage {
     }
 
     /// Why a run from `before` to now cannot be trusted; `None` if others took little.
-    pub(crate) fn spoilt_since(&self, before: &Usage) -> Option<String> {
+    pub fn spoilt_since(&self, before: &Usage) -> Option<String> {
         let all = self.all - before.all;
         if all < SECONDS_MIN {
             return None;

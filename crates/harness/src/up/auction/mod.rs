@@ -18,13 +18,15 @@ use std::time::Duration;
 use clap::ValueEnum;
 use sidelong_config::ClusterFile;
 
-use crate::failure::Failure;
+use sidelong_app::Failure;
+
+use crate::programs;
 
 pub(super) use load::{Neighbours, persons};
 
 /// A demonstration that `up` has with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Demo {
+pub enum Demo {
     /// An auction on gunicorn and a database, with static files and JSON as sites beside it
     Auction,
 }
@@ -59,8 +61,11 @@ const SITES: (&str, &str) = ("sites.py", include_str!("sites.py"));
 /// What asks a database whether it has an auction.
 const LOOK: (&str, &str) = ("look.py", include_str!("look.py"));
 
-/// The demonstration's cluster.
-pub(super) fn cluster() -> Result<ClusterFile, Failure> {
+/// The cluster of the demonstration of an auction.
+///
+/// # Errors
+/// Never: a test reads it.
+pub fn cluster() -> Result<ClusterFile, Failure> {
     Ok(ClusterFile::parse(include_str!("cluster.toml"), "the cluster of --demo auction")?)
 }
 
@@ -131,15 +136,8 @@ impl Auction {
         ];
         let (settings, variables) = (at.join("settings.py"), serde_json::to_string(&variables)?);
         fs::write(&settings, format!("raw_env = {variables}\n"))?;
-        let pairs: [(&str, OsString); 5] = [
-            ("--config", settings.into()),
-            ("--chdir", at.into()),
-            ("--bind", address.to_string().into()),
-            ("--workers", workers.to_string().into()),
-            ("--log-level", "warning".into()),
-        ];
-        let arguments = pairs.into_iter().flat_map(|(key, value)| [key.into(), value]);
-        Ok(arguments.chain(["sites".into()]).collect())
+        let all = programs::gunicorn(at, &address.to_string(), workers, "sites");
+        Ok(["--config".into(), settings.into()].into_iter().chain(all).collect())
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// By site, in the cluster's order.
+/// What the edges rejected, by site, in the cluster's order.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Admissions {
+pub struct Admissions {
     sites: Vec<SiteAdmissions>,
 }
 
@@ -57,18 +57,18 @@ impl Admissions {
     }
 
     /// Requests rejected in about the last second.
-    pub(super) fn rejected_per_s(&self, site: usize) -> u64 {
+    pub fn rejected_per_s(&self, site: usize) -> u64 {
         self.sites[site].edges.values().map(|told| told.rejected).sum()
     }
 
     /// The reason for most of these, if there are any.
-    pub(super) fn why(&self, site: usize) -> Option<&str> {
+    pub fn why(&self, site: usize) -> Option<&str> {
         let edges = self.sites[site].edges.values().filter(|told| told.rejected > 0);
         edges.max_by_key(|told| told.rejected).map(|told| told.why.as_str())
     }
 
     /// Whether an edge reports that the site's target is missed.
-    pub(super) fn is_missed(&self, site: usize) -> bool {
+    pub fn is_missed(&self, site: usize) -> bool {
         self.sites[site].edges.values().any(|told| told.met == Some(false))
     }
 }

@@ -1,91 +1,55 @@
 //! The lines by which a proxy's configuration says where the servers of each site are, and who chooses among them.
 
+pub(crate) mod envoy;
+pub(crate) mod haproxy;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 
-use clap::ValueEnum;
 use sidelong_app::front::{directory, haproxy_backend};
-use sidelong_config::{Cluster, ControlledBy, FrontEntry, Node, Proxy, ServerAddress};
+use sidelong_config::{Cluster, ControlledBy, FrontEntry, Node, Proxy, ServerAddress, Site};
 
-use super::{connect, envoy, haproxy};
-
-/// Where Debian, and where Red Hat and its kin, have the modules of httpd.
-const HTTPD_MODULES: [&str; 2] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
-
-/// The directory of httpd's modules, if it is where it usually is.
-pub(crate) fn httpd_modules() -> Option<&'static str> {
-    HTTPD_MODULES.into_iter().find(|path| Path::new(path).is_dir())
-}
-
-/// Who chooses the server of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-pub(crate) enum By {
-    /// Sidelong, among the servers that serve the site now
-    #[default]
-    Sidelong,
-    /// Sidelong, at each request behind HAProxy, too, whose default is weights: its Lua asks
-    Choose,
-    /// The proxy, by its own best method among the servers that the site has at the start; no server moves
-    Own,
-    /// The proxy, by its own best method among all servers, whatever the site
-    Shared,
-}
-
-impl By {
-    /// Whether fronts control the proxies.
-    pub(crate) const fn is_controlled(self) -> bool {
-        matches!(self, By::Sidelong | By::Choose)
-    }
-
-    /// What the fronts' entries say of it.
-    pub(crate) fn at_fronts(self) -> Option<ControlledBy> {
-        (self == By::Choose).then_some(ControlledBy::Choose)
-    }
-}
+use crate::programs::httpd_modules;
 
 /// Servers among which one is chosen for each request to some hosts.
 pub(crate) struct Pool<'a> {
     /// The site's name, or that of all sites' pool.
     pub(crate) name: &'a str,
-    pub(super) hosts: Vec<&'a str>,
-    pub(super) servers: Vec<(&'a Node, &'a ServerAddress)>,
+    pub(crate) hosts: Vec<&'a str>,
+    pub(crate) servers: Vec<(&'a Node, &'a ServerAddress)>,
     /// The site, if it is of one: nodes that start at others are among its servers, too.
     site: Option<usize>,
 }
 
 impl<'a> Pool<'a> {
-    /// One for each site, or one for all.
-    pub(crate) fn of(cluster: &'a Cluster, by: By) -> Vec<Pool<'a>> {
-        let sites = cluster.sites.iter().enumerate();
-        let hosts = |site: &'a sidelong_config::Site| site.hosts.iter().map(String::as_str);
-        if by == By::Shared {
-            let servers = cluster.nodes.iter().map(|node| (node, node.address(0))).collect();
-            return vec![Pool {
-                name: "all",
-                hosts: cluster.sites.iter().flat_map(hosts).collect(),
-                servers,
-                site: None,
-            }];
-        }
-        let pool = |(index, site): (usize, &'a sidelong_config::Site)| {
-            let nodes = cluster.nodes.iter().filter(|node| by.is_controlled() || node.site == Some(index));
+    /// One for all sites.
+    pub(crate) fn shared(cluster: &'a Cluster) -> Vec<Pool<'a>> {
+        let servers = cluster.nodes.iter().map(|node| (node, node.address(0))).collect();
+        let hosts = cluster.sites.iter().flat_map(|site| &site.hosts).map(String::as_str).collect();
+        vec![Pool { name: "all", hosts, servers, site: None }]
+    }
+
+    /// One for each site, of all nodes or of those that start there.
+    pub(crate) fn of_sites(cluster: &'a Cluster, has_all: bool) -> Vec<Pool<'a>> {
+        let pool = |(index, site): (usize, &'a Site)| {
+            let nodes = cluster.nodes.iter().filter(|node| has_all || node.site == Some(index));
             let servers = nodes.map(|node| (node, node.address(index))).collect();
-            Pool { name: &site.name, hosts: hosts(site).collect(), servers, site: Some(index) }
+            let hosts = site.hosts.iter().map(String::as_str).collect();
+            Pool { name: &site.name, hosts, servers, site: Some(index) }
         };
-        sites.map(pool).collect()
+        cluster.sites.iter().enumerate().map(pool).collect()
     }
 
     /// Whether a node serves the pool at the start.
-    pub(super) fn has_at_start(&self, node: &Node) -> bool {
+    pub(crate) fn has_at_start(&self, node: &Node) -> bool {
         self.site.is_none() || node.site == self.site
     }
 }
 
 /// The lines that the proxy's own configuration needs to be controlled.
-pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
+pub fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
     let prefix = prefix(cluster, entry);
-    let pools = Pool::of(cluster, By::Sidelong);
+    let pools = Pool::of_sites(cluster, true);
     let admits = cluster.has_admission();
     match entry.proxy {
         Proxy::Nginx => format!(
@@ -106,7 +70,7 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             };
             haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry), admits)
         }
-        Proxy::Connect => connect::lines(cluster),
+        Proxy::Connect => addresses(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),
     }
 }
@@ -201,4 +165,14 @@ pub(crate) fn haproxy_frontend(
         );
     }
     text
+}
+
+/// The addresses to use.
+fn addresses(cluster: &Cluster) -> String {
+    let mut lines = String::new();
+    for site in &cluster.sites {
+        let address = site.connect.map(|address| address.to_string()).unwrap_or_default();
+        let _ = writeln!(lines, "{address} site {}", site.name);
+    }
+    lines
 }
