@@ -186,7 +186,7 @@ struct Server<'a> {
     unsent: Vec<usize>,
     /// Connections to this cache from other machines, of which it is not known yet that they are of the cluster; oldest first.
     unauthenticated: VecDeque<Unauthenticated>,
-    /// When a stranger was last complained of.
+    /// When an unauthenticated connection was last complained of.
     complained: Option<Instant>,
     /// The Unix time of second 0, as of the last tick.
     unix_at_0: i64,
@@ -374,7 +374,7 @@ impl<'a> Server<'a> {
         }
         self.lives += 1;
         if !stream.is_open() {
-            self.admit_stranger(number, self.lives);
+            self.admit_unauthenticated(number, self.lives);
         }
         let talk = if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) };
         let client = Client::new(stream, talk, self.lives);

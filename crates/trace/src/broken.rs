@@ -85,7 +85,7 @@ pub enum Flaw {
     /// A line without a size in bytes, or `-`, after the status.
     #[error("no size in bytes")]
     Size,
-    /// A time that is no second of a u32: of another unit.
+    /// A time that, taken for seconds, does not fit into a u32: its unit is another one.
     #[error("a time after the year 2106: name its unit, as in --columns time=1,object=2,unit=ms (or us, ns)")]
     TimeUnit,
     /// A line whose field of this meaning is missing or malformed.

@@ -39,20 +39,20 @@ impl Server<'_> {
             }
         }
         while self.unauthenticated.front().is_some_and(|first| first.since + UNAUTHENTICATED_WAIT <= now) {
-            self.dismiss_stranger();
+            self.dismiss_unauthenticated();
         }
     }
 
     /// Takes a client that came from another machine.
-    pub(super) fn admit_stranger(&mut self, number: usize, life: u64) {
+    pub(super) fn admit_unauthenticated(&mut self, number: usize, life: u64) {
         if self.unauthenticated.len() == UNAUTHENTICATED_MAX {
-            self.dismiss_stranger();
+            self.dismiss_unauthenticated();
         }
         self.unauthenticated.push_back(Unauthenticated { number, life, since: Instant::now() });
     }
 
-    /// Closes the oldest stranger, if it still is one.
-    fn dismiss_stranger(&mut self) {
+    /// Closes the oldest unauthenticated connection, if it still is one.
+    fn dismiss_unauthenticated(&mut self) {
         let Some(Unauthenticated { number, life, .. }) = self.unauthenticated.pop_front() else { return };
         let is_it = |client: &mut Client| client.life == life && !client.stream.is_open();
         if let Some(client) = self.clients.get_mut(number).and_then(|place| place.take_if(is_it)) {
@@ -62,7 +62,7 @@ impl Server<'_> {
         }
     }
 
-    /// Logs why a stranger was refused, now and then.
+    /// Logs why an unauthenticated connection was refused, now and then.
     pub(super) fn complain(&mut self, error: &io::Error) {
         if self.complained.is_none_or(|at| at.elapsed() >= COMPLAINTS) {
             self.complained = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! Leads programs that no proxy stands before: the kernel sends their connections to a node, and is a worker that reads
+//! Controls programs that no proxy stands before: the kernel sends their connections to a node, and is a worker that reads
 //! the same memory as others' (`memory`), in maps that it shares with the front.
 
 use sidelong_fabric::{Access, Error, Host, RegionSpec};
@@ -18,7 +18,7 @@ pub struct ConnectAdapter {
 }
 
 impl ConnectAdapter {
-    /// Leads by the programs' memory.
+    /// Controls the programs through their memory.
     ///
     /// # Errors
     /// If the memory cannot be mapped, or a live process has the front's name.

@@ -1,4 +1,4 @@
-//! Leads HAProxy by its Runtime API: a server has weight 0 in each backend whose site its node does not serve, and elsewhere a
+//! Controls HAProxy by its Runtime API: a server has weight 0 in each backend whose site its node does not serve, and elsewhere a
 //! weight by what its node has left.
 //!
 //! If it is controlled by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never

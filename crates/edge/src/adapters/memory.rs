@@ -1,4 +1,4 @@
-//! Leads a proxy by shared memory: its workers read a choice at each request, and count their requests in slots of their
+//! Controls a proxy through shared memory: its workers read a choice at each request, and count their requests in slots of their
 //! own (`fronts/lib/sidelong.h`).
 //!
 //! The workers outlive the front, and so do the two regions: a front that starts anew finds the counts of the last one. If

@@ -185,7 +185,7 @@ impl Work {
                 }
             });
             refused.into_iter().for_each(|(peer, cause)| self.log.refused(peer, cause, now));
-            // A valid hello moves a stranger to the other kind.
+            // A valid hello moves an unauthenticated connection to the other kind.
             self.make_room(Stage::Greeted, UNAUTHENTICATED_MAX, now);
             if self.accept_at.is_none_or(|at| at <= now) {
                 self.accept_at = None;

@@ -41,9 +41,9 @@ impl Admissions {
             0 => format!("{edge} admits all requests for {site} again"),
             _ => format!("{edge} rejects requests for {site}: {}", told.why),
         };
-        let turns_away = told.rejected > 0;
+        let is_rejecting = told.rejected > 0;
         let before = of.edges.insert(edge.to_owned(), told);
-        (turns_away != before.is_some_and(|before| before.rejected > 0)).then_some(news)
+        (is_rejecting != before.is_some_and(|before| before.rejected > 0)).then_some(news)
     }
 
     /// An edge has ended, and rejects nothing any more.
