@@ -21,13 +21,12 @@
 #define NAME_BYTES 64
 #define SLOTS 128
 #define PLACES_MAX 128
-#define PORTS_MAX 16
 #define KIND_CHOICE 9
 #define LAYOUT_CHOICE 0x6ddbebfc96dcaf28ull
 #define KIND_WORKERS 10
 #define LAYOUT_WORKERS 0x2c5defa73b2bcfaull
 #define KIND_KERNEL 5
-#define LAYOUT_KERNEL 0x36b1061d25198a3full
+#define LAYOUT_KERNEL 0xf04f88da07e4c42dull
 
 #define VERDICT_PART_AT 33
 #define VERDICT_PART_MAX 0x7fffffffull
@@ -102,7 +101,7 @@
 #define KEPT_PRESSURE 512
 #define KEPT_LOAD_AVERAGE 1024
 #define KEPT_TCP 2048
-#define KEPT_PORTS 4096
+#define KEPT_SOCKETS 4096
 #define KEPT_OF_GROUP 8192
 
 #define SLOT_RUNNING 1
@@ -274,33 +273,27 @@ struct beat {
     uint32_t run_queue;
     uint64_t net_bytes;
     uint32_t tcp_established;
-    uint32_t accept_queue;
+    uint32_t unplaced;
     uint64_t cpu_used_ns;
     uint32_t beats;
-    uint32_t unplaced;
+    uint32_t reserved;
 };
 _Static_assert(sizeof(struct beat) == 64, "beat");
 
-struct port {
-    uint16_t port;
-    uint16_t sockets;
-    uint32_t established;
-    uint32_t queue;
-    uint32_t queue_max;
-};
-_Static_assert(sizeof(struct port) == 16, "port");
-
-struct ports {
+struct sockets {
     uint32_t sequence;
     uint32_t check;
     uint32_t generation;
-    uint16_t count;
+    uint16_t listening;
     uint16_t dropped;
     uint64_t time_ns;
-    struct port ports[16];
-    uint64_t reserved[5];
+    uint32_t established;
+    uint32_t queue;
+    uint32_t queue_max;
+    uint32_t reserved;
+    uint64_t zero[3];
 };
-_Static_assert(sizeof(struct ports) == 320, "ports");
+_Static_assert(sizeof(struct sockets) == 64, "sockets");
 
 struct slot {
     uint32_t sequence;
@@ -374,10 +367,10 @@ _Static_assert(sizeof(struct machine) == 192, "machine");
 struct kernel_region {
     struct load_region load;
     struct beat beat;
-    struct ports ports;
+    struct sockets sockets;
     struct place places[128];
     struct machine machine;
 };
-_Static_assert(sizeof(struct kernel_region) == 17344, "kernel_region");
+_Static_assert(sizeof(struct kernel_region) == 17088, "kernel_region");
 
 #endif

@@ -15,6 +15,7 @@ use sidelong_load::{
     Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
     Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
+use sidelong_os::ServerAddress;
 use sidelong_reconfig::{expose_board, expose_changing_words, expose_words, load_region};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
@@ -74,7 +75,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     // which refuses a process whose privileges have changed since.
     let began_ms = parts::began_ms();
     let scopes = Scopes::find(&cluster, index, joined)?;
-    let (choice, record) = choose_scheme(&cluster, &scopes, joined, began_ms)?;
+    let (choice, record) = choose_scheme(&cluster, index, &scopes, joined, began_ms)?;
     if record.is_some() && has_sockets(&node) {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
     }
@@ -345,6 +346,7 @@ impl Memory {
 /// on, and this process has dropped all privileges.
 fn choose_scheme(
     cluster: &Cluster,
+    index: usize,
     scopes: &Scopes,
     joined: Option<&Path>,
     began_ms: u64,
@@ -354,7 +356,11 @@ fn choose_scheme(
     }
     let keep = || {
         let scope = scopes.kept.clone()?;
-        KernelRecord::start(&KernelSpec::new(scope, began_ms)).map_err(|error| error.to_string())
+        // At a Unix socket the kernel's programs count no connections, so that a part of them would be taken for all.
+        let addresses = parts::foreign(&cluster.nodes[index]).map(|foreign| foreign.servers);
+        let tcp = addresses.and_then(|all| all.iter().map(ServerAddress::tcp).collect::<Option<_>>());
+        let spec = KernelSpec { servers: tcp.unwrap_or_default(), ..KernelSpec::new(scope, began_ms) };
+        KernelRecord::start(&spec).map_err(|error| error.to_string())
     };
     let (choice, record) = Choice::new(cluster.load.scheme, keep)?;
     // A warning if a kernel feature or a privilege is missing. That nodes share a machine is evident from the file.

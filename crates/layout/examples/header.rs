@@ -3,7 +3,7 @@
 
 use sidelong_layout::describe::{Field, Struct, Type, Word};
 use sidelong_layout::{
-    LAYOUT_VERSION, MAGIC, NAME_BYTES, NODES_MAX, PLACES_MAX, PORTS_MAX, RegionKind, SITES_MAX, SLOTS,
+    LAYOUT_VERSION, MAGIC, NAME_BYTES, NODES_MAX, PLACES_MAX, RegionKind, SITES_MAX, SLOTS,
 };
 
 /// The kinds that C reads.
@@ -37,7 +37,6 @@ fn main() {
         ("NAME_BYTES", NAME_BYTES as u64),
         ("SLOTS", SLOTS as u64),
         ("PLACES_MAX", PLACES_MAX as u64),
-        ("PORTS_MAX", PORTS_MAX as u64),
     ];
     print!("{BEGIN}{}", constants.map(|(name, value)| define(name, value)).concat());
     for kind in KINDS {

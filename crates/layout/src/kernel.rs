@@ -2,7 +2,7 @@
 //!
 //! A [`Beat`] each millisecond shows that the kernel still keeps it. A place for each CPU holds two records: the
 //! [`Slot`], which scheduler events write under that CPU's run-queue lock, and the [`Tick`], which the timer writes for
-//! what causes no event. [`Ports`] tells of foreign servers. [`Machine`] is for people and metrics. Each has one writer at a time, and
+//! what causes no event. [`Sockets`] tells of a foreign server. [`Machine`] is for people and metrics. Each has one writer at a time, and
 //! carries sequence and check like every record. The programs in `crates/load/src/bpf` write them.
 
 use core::mem::offset_of;
@@ -16,8 +16,6 @@ use crate::record::{Rejected, VALID, check, record};
 
 /// CPUs for which a region has a place. Further CPUs are only in the [`Beat`]'s sums.
 pub const PLACES_MAX: usize = 128;
-/// Listening ports in a region: those with the lowest slots in the kernel's own table.
-pub const PORTS_MAX: usize = 16;
 
 /// Size of [`Beat`] in bytes.
 pub const BEAT_BYTES: usize = 64;
@@ -27,8 +25,8 @@ pub const SLOT_BYTES: usize = 40;
 pub const TICK_BYTES: usize = 32;
 /// Size of [`Machine`] in bytes.
 pub const MACHINE_BYTES: usize = 192;
-/// Size of [`Ports`] in bytes.
-pub const PORTS_BYTES: usize = 320;
+/// Size of [`Sockets`] in bytes.
+pub const SOCKETS_BYTES: usize = 64;
 
 /// A CPU's place: a line for its events, a line for the rest.
 pub const PLACE_BYTES: usize = size_of::<Place>();
@@ -39,8 +37,8 @@ pub const PLACE_PENDING: usize = offset_of!(Place, pending);
 
 /// The beat in a region that the kernel keeps.
 pub const KERNEL_BEAT: usize = offset_of!(KernelRegion, beat);
-/// The ports, beside what every reader reads.
-pub const KERNEL_PORTS: usize = offset_of!(KernelRegion, ports);
+/// The foreign server's sockets, beside what every reader reads.
+pub const KERNEL_SOCKETS: usize = offset_of!(KernelRegion, sockets);
 /// The first place.
 pub const KERNEL_PLACES: usize = offset_of!(KernelRegion, places);
 /// The machine's part.
@@ -64,8 +62,8 @@ values! {
         LOAD_AVERAGE = 1 << 10,
         /// `tcp_established`.
         TCP = 1 << 11,
-        /// The table of [`Ports`](crate::Ports), and `accept_queue`.
-        PORTS = 1 << 12,
+        /// [`Sockets`](crate::Sockets).
+        SOCKETS = 1 << 12,
         /// `wanting` and `memory_*` are those of a control group, and not of the machine.
         OF_GROUP = 1 << 13,
     }
@@ -105,14 +103,14 @@ described! {
         pub net_bytes: u64,
         /// Established TCP connections.
         pub tcp_established: u32,
-        /// Connections that wait to be accepted, over all listening sockets.
-        pub accept_queue: u32,
+        /// CPUs that are online and have no place.
+        pub unplaced: u32,
         /// CPU time used since the machine started, over all CPUs, as the kernel accounts it at its ticks.
         pub cpu_used_ns: u64,
         /// How often the timer has fired; it wraps.
         pub beats: u32,
-        /// CPUs that are online and have no place.
-        pub unplaced: u32,
+        /// Zero.
+        pub reserved: u32,
     }
 }
 
@@ -253,41 +251,32 @@ described! {
 }
 
 described! {
-    /// One listening port.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
-    pub struct Port {
-        /// Its number.
-        pub port: u16,
-        /// Sockets that listen on it.
-        pub sockets: u16,
-        /// Established connections with that local port.
-        pub established: u32,
-        /// Connections that wait to be accepted.
-        pub queue: u32,
-        /// How many may wait.
-        pub queue_max: u32,
-    }
-
-    /// The listening ports, every 10 ms.
+    /// The sockets of the node's foreign server, at all of its addresses, every 10 ms.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
     #[repr(align(64))]
-    pub struct Ports {
+    pub struct Sockets {
         /// As in [`Hot`](crate::Hot).
         pub sequence: u32,
         /// As in [`Hot`](crate::Hot).
         pub check: u32,
         /// As in [`Hot`](crate::Hot).
         pub generation: u32,
-        /// How many of `ports` are in use.
-        pub count: u16,
-        /// Listening sockets without a place in the kernel's table or in this one.
+        /// Listening sockets.
+        pub listening: u16,
+        /// Listening sockets that found no room in the programs' table: their queues are left out.
         pub dropped: u16,
         /// When it was written, in ns of the node's monotonic clock.
         pub time_ns: u64,
-        /// In no order.
-        pub ports: [Port; PORTS_MAX],
+        /// Established connections, those that wait to be accepted included.
+        pub established: u32,
+        /// Connections that wait to be accepted.
+        pub queue: u32,
+        /// How many may wait.
+        pub queue_max: u32,
         /// Zero.
-        pub reserved: [u64; 5],
+        pub reserved: u32,
+        /// Zero.
+        pub zero: [u64; 3],
     }
 }
 
@@ -310,7 +299,7 @@ described! {
     pub(crate) struct KernelRegion {
         load: LoadRegion,
         beat: Beat,
-        ports: Ports,
+        sockets: Sockets,
         places: [Place; PLACES_MAX],
         machine: Machine,
     }
@@ -320,7 +309,7 @@ record!(Beat, BEAT_BYTES, LINE_BYTES);
 record!(Slot, SLOT_BYTES, 8);
 record!(Tick, TICK_BYTES, 8);
 record!(Machine, MACHINE_BYTES, LINE_BYTES);
-record!(Ports, PORTS_BYTES, LINE_BYTES);
+record!(Sockets, SOCKETS_BYTES, LINE_BYTES);
 
 /// The slot of CPU `cpu`.
 pub const fn kernel_slot(cpu: usize) -> usize {
@@ -333,8 +322,8 @@ const _: () = {
     assert!(offset_of!(Slot, runnable) == 12 && offset_of!(Slot, switches) == 32);
     assert!(offset_of!(Tick, slot_sequence) == 24);
     assert!(offset_of!(Machine, load_1m_milli) == 160 && offset_of!(Machine, reserved) == 184);
-    assert!(offset_of!(Ports, ports) == 24 && size_of::<Port>() == 16);
+    assert!(offset_of!(Sockets, established) == 24);
     assert!(KERNEL_PLACES.is_multiple_of(LINE_BYTES) && KERNEL_BYTES.is_multiple_of(LINE_BYTES));
     assert!(PLACE_PENDING + 8 <= PLACE_BYTES && SLOT_BYTES <= LINE_BYTES);
-    assert!(KERNEL_BYTES == 17_344);
+    assert!(KERNEL_BYTES == 17_088);
 };

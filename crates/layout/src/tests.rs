@@ -68,7 +68,7 @@ fn a_change_of_layout_is_seen() {
         (RegionKind::Words, "cae387d8faadfef6"),
         (RegionKind::Board, "3fe117080a62047b"),
         (RegionKind::Raw, "ac881b0ae2d17a0d"),
-        (RegionKind::Kernel, "36b1061d25198a3f"),
+        (RegionKind::Kernel, "f04f88da07e4c42d"),
         (RegionKind::Share, "7f87da57009133a5"),
         (RegionKind::Front, "867280aff212a943"),
         (RegionKind::Choice, "6ddbebfc96dcaf28"),

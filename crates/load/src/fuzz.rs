@@ -1,8 +1,8 @@
 //! Records through their readers, for fuzzing.
 
 use sidelong_layout::{
-    BEAT_BYTES, Beat, HOT_BYTES, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_PORTS, LOAD_HOT, PLACE_BYTES,
-    PLACE_TICK, PLACES_MAX, PORTS_BYTES, Ports, SLOT_BYTES, Slot, TICK_BYTES, Tick,
+    BEAT_BYTES, Beat, HOT_BYTES, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_SOCKETS, LOAD_HOT, PLACE_BYTES,
+    PLACE_TICK, PLACES_MAX, SLOT_BYTES, SOCKETS_BYTES, Slot, Sockets, TICK_BYTES, Tick,
 };
 use sidelong_os::ServerAddress;
 
@@ -76,7 +76,7 @@ pub fn kept(scans: &[Written]) -> Vec<Reading> {
             seal!(memory, Hot, HOT_BYTES, LOAD_HOT);
         }
         if is_sealed(2) {
-            seal!(memory, Ports, PORTS_BYTES, KERNEL_PORTS);
+            seal!(memory, Sockets, SOCKETS_BYTES, KERNEL_SOCKETS);
         }
         for place in 0..8 {
             let at = KERNEL_PLACES + place * PLACE_BYTES;

@@ -1,15 +1,14 @@
 //! A record that the kernel keeps, composed by a reader into one hot line.
 //!
-//! The kernel's part has many small records, each consistent by itself: the beat, a slot and a tick for each CPU, the listening
-//! ports, and the server's own line. They are validated one by one. If a CPU's slot was torn in every copy, its last valid value
+//! The kernel's part has many small records, each consistent by itself: the beat, a slot and a tick for each CPU, the foreign
+//! server's sockets, and the server's own line. They are validated one by one. If a CPU's slot was torn in every copy, its last valid value
 //! of this life is used. Everything else must come from the current scan. The age of the whole is that of the beat.
 
 use sidelong_layout::{
-    BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_PORTS, LOAD_HOT, Machine, PLACE_BYTES,
-    PLACE_PENDING, PLACE_TICK, PLACES_MAX, PORTS_BYTES, Pending, Port, Ports, Rejected, Slot, Tick, kept,
-    valid,
+    BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_SOCKETS, LOAD_HOT, Machine,
+    PLACE_BYTES, PLACE_PENDING, PLACE_TICK, PLACES_MAX, Pending, Rejected, SOCKETS_BYTES, Slot, Sockets,
+    Tick, kept, valid,
 };
-use sidelong_os::ServerAddress;
 use sidelong_state::{COPIES_MAX, Newest, Record, Unusable, Verdict};
 
 use crate::listener::Foreign;
@@ -58,7 +57,7 @@ pub(crate) struct NodeState {
     beat: Newest,
     server: Option<Hot>,
     foreign: Option<Foreign>,
-    /// The connections at the foreign server's ports, and those of them that wait to be accepted.
+    /// The foreign server's connections, and those of them that wait to be accepted.
     connections: Option<(u32, u32)>,
     /// Copies in this scan.
     copies: u8,
@@ -131,7 +130,7 @@ impl NodeState {
         }
         self.copies += 1;
         let mut whole = self.take_server(&part(words, LOAD_HOT));
-        whole &= self.take_ports(&part(words, KERNEL_PORTS));
+        whole &= self.take_sockets(&part(words, KERNEL_SOCKETS));
         for index in 0..self.places.len() {
             whole &= self.take_place(words, index);
         }
@@ -155,17 +154,13 @@ impl NodeState {
         true
     }
 
-    /// The foreign server's ports, if the kernel has places for them. It does not count connections at Unix sockets.
-    fn take_ports(&mut self, words: &[u64; Ports::WORDS]) -> bool {
-        let Some(foreign) = &self.foreign else { return true };
-        let servers: Option<Vec<_>> = foreign.servers.iter().map(ServerAddress::tcp).collect();
-        let Some(servers) = servers else { return true };
-        let Some(ports) = taken::<_, Ports>(words, self.generation) else { return false };
-        let is_its = |port: &&Port| servers.iter().any(|server| server.port() == port.port);
-        let its = ports.ports.iter().take(ports.count.into()).filter(is_its);
-        self.connections = its
-            .map(|port| (port.established, port.queue))
-            .reduce(|sum, port| (sum.0.saturating_add(port.0), sum.1.saturating_add(port.1)));
+    /// The foreign server's sockets, if the kernel counts them: it does not at Unix sockets.
+    fn take_sockets(&mut self, words: &[u64; Sockets::WORDS]) -> bool {
+        if self.foreign.is_none() {
+            return true;
+        }
+        let Some(sockets) = taken::<_, Sockets>(words, self.generation) else { return false };
+        self.connections = (sockets.listening > 0).then_some((sockets.established, sockets.queue));
         true
     }
 
@@ -344,8 +339,8 @@ fn narrow(number: u32) -> u16 {
 
 const _: () = assert!(
     KERNEL_BEAT > LOAD_HOT
-        && KERNEL_PORTS == KERNEL_BEAT + BEAT_BYTES
-        && KERNEL_PLACES == KERNEL_PORTS + PORTS_BYTES
+        && KERNEL_SOCKETS == KERNEL_BEAT + BEAT_BYTES
+        && KERNEL_PLACES == KERNEL_SOCKETS + SOCKETS_BYTES
 );
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use sidelong_fabric::{
     Access, Directory, Initiator, LinkRef, OpError, Pace, Problem, ReadOutcome, Reader, ScanCounts, Scanner,
     Target,
 };
-use sidelong_layout::{Detail, Hot, KERNEL_MACHINE, KERNEL_PORTS, LOAD_DETAIL, LOAD_SHAPES, Machine, Ports};
+use sidelong_layout::{
+    Detail, Hot, KERNEL_MACHINE, KERNEL_SOCKETS, LOAD_DETAIL, LOAD_SHAPES, Machine, Sockets,
+};
 use sidelong_layout::{RegionKind, Time};
 use sidelong_state::{Newest, Record, Verdict};
 
@@ -208,10 +210,10 @@ impl OneSided {
         self.record::<{ Machine::WORDS }, Machine>(node, KERNEL_MACHINE)
     }
 
-    /// The listening ports of such a node, as [`OneSided::detail`]; `None` too if its kernel does not report them.
-    pub fn ports(&mut self, node: usize) -> Option<Ports> {
+    /// The sockets of such a node's foreign server, as [`OneSided::detail`]; `None` too if its kernel does not count them.
+    pub fn sockets(&mut self, node: usize) -> Option<Sockets> {
         self.records.nodes[node].kept.as_ref()?;
-        self.record::<{ Ports::WORDS }, Ports>(node, KERNEL_PORTS)
+        self.record::<{ Sockets::WORDS }, Sockets>(node, KERNEL_SOCKETS)
     }
 
     /// Whether the kernel keeps the node's record; `None` while unknown.

@@ -3,7 +3,7 @@
 //! A reader never uses a record that is torn, of an earlier life of the node, or older than one it has used. It asks
 //! for another copy a bounded number of times, and then reports why it has none.
 
-use sidelong_layout::{Beat, Detail, Hot, Machine, Ports, Rejected, Slot, Tick};
+use sidelong_layout::{Beat, Detail, Hot, Machine, Rejected, Slot, Sockets, Tick};
 
 /// Copies of one record that a reader asks for before it gives up.
 pub const COPIES_MAX: u8 = 3;
@@ -45,7 +45,7 @@ record!(Beat);
 record!(Slot);
 record!(Tick);
 record!(Machine);
-record!(Ports);
+record!(Sockets);
 
 /// Why a reader has no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -126,6 +126,8 @@ enum bpf_func_id { BPF_FUNC_set_retval = 187 };
 
 /* <linux/in.h>, <linux/socket.h>, <net/tcp_states.h>, <linux/time.h>, <asm/errno.h> */
 enum { IPPROTO_TCP = 6 };
+enum { AF_INET6 = 10 };
+
 enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_CLOSE = 7, TCP_LISTEN = 10 };
 enum { CLOCK_MONOTONIC = 1 };
 enum { ECONNREFUSED = 111 };
@@ -261,8 +263,16 @@ typedef struct {
     struct net *net;
 } possible_net_t;
 
+struct in6_addr {
+    u8 bytes[16];
+};
+
 struct sock_common {
+    u32 skc_rcv_saddr;
+    u16 skc_family;
     u16 skc_num;
+    /* Where the kernel has IPv6. */
+    struct in6_addr skc_v6_rcv_saddr;
     unsigned char skc_state;
     possible_net_t skc_net;
 };

@@ -22,20 +22,36 @@ char licence[] SEC("license") = "Dual MIT/GPL";
 #define CPUS_MAX 1024
 /* Control groups above a thread that are looked through for the record's own. */
 #define DEPTH_MAX 8
-/* Listening sockets that are known at a time. */
-#define LISTENERS_MAX 64
+/* Addresses of the node's foreign server. */
+#define SERVERS_MAX 64
+/* The middle of a mapped address (RFC 4291, 2.5.5.2), as the second word has it. */
+#define MAPPED 0xffff0000ULL
+/* Sockets that listen there at a time. */
+#define LISTENERS_MAX 256
 /* NUMA nodes whose memory is counted. */
 #define MEMORY_NODES_MAX 8
 /* Established connections that are counted at a time: twice as many find a place in most buckets. A power of two each. */
 #define CONNECTIONS_MAX 262144
 #define BUCKET 16
 #define BUCKETS (2 * CONNECTIONS_MAX / BUCKET)
+/* Buckets whose connections are looked at in a survey: all of them in 5 s. */
+#define BUCKETS_A_SURVEY 64
 
 #define MS 1000000ULL
 #define BEAT_NS (1 * MS)
 #define BEATS_A_SURVEY 10
 /* A run queue's clock is compared with the monotonic one so often: the two drift by parts in a million. */
 #define CLOCK_NS (1000 * MS)
+
+/* As IPv6 has it, in which an address of IPv4 is mapped; in the order of the network. */
+struct address {
+    u64 words[2];
+};
+
+struct server {
+    struct address address;
+    u64 port;
+};
 
 /* What the loader knows and the kernel does not tell to programs. */
 struct config {
@@ -65,6 +81,9 @@ struct config {
     /* Memory nodes, with numbers from 0 on; 0 where they have others. */
     u32 nodes;
     u32 valid;
+    u32 server_count;
+    u32 reserved;
+    struct server servers[SERVERS_MAX];
 };
 
 const volatile struct config config SEC(".rodata.config");
@@ -89,7 +108,11 @@ struct cpu {
 struct cpu cpus[CPUS_MAX];
 u64 listeners[LISTENERS_MAX];
 u32 listeners_dropped;
-u32 established[65536];
+/* The last survey in which a server listened at all addresses of the machine, by family: 1 is IPv6. */
+u32 everywhere[SERVERS_MAX][2];
+u32 established;
+u32 surveys = 1;
+u32 swept;
 u64 nodes[MEMORY_NODES_MAX];
 u32 node_count;
 u64 group_memory;
@@ -107,7 +130,7 @@ struct {
 } tick;
 struct beat beat;
 struct machine machine;
-struct ports ports;
+struct sockets sockets;
 
 struct timers {
     struct bpf_timer timer;
@@ -120,10 +143,16 @@ struct {
     __type(value, struct timers);
 } timers SEC(".maps");
 
-/* Sockets whose connections count, and at which port; 0 where a place is free. */
+/*
+ * A bit of a socket's address, which is aligned, in the tables below: it was found not to be what it is there for. At the second
+ * time, a turn later, it is taken out. An event's end is at times told to none of the programs (a softirq's for milliseconds,
+ * seen on 6.18), and the first time may be the moment between an event and the change that it tells of.
+ */
+#define DOUBTED 1ULL
+
+/* Sockets whose connections count; 0 where a place is free. */
 struct bucket {
     u64 sockets[BUCKET];
-    u16 ports[BUCKET];
 };
 
 /*
@@ -403,12 +432,120 @@ int BPF_PROG(on_served, u32 kind)
     return 0;
 }
 
-static __always_inline void listen(u64 socket)
+/* Where a socket is, of this machine's addresses. */
+struct local {
+    struct address address;
+    u16 port;
+    bool is_ipv6;
+};
+
+static __always_inline void locate(u64 socket, struct local *local)
 {
+    u64 common = socket + OFFSET(struct sock, __sk_common);
+    u16 family = 0, port = 0;
+
+    bpf_probe_read_kernel(&family, 2, (void *)(common + OFFSET(struct sock_common, skc_family)));
+    /* A reset has taken skc_num back by the time of its event. */
+    bpf_probe_read_kernel(&port, 2, (void *)(socket + OFFSET(struct inet_sock, inet_sport)));
+    local->port = __builtin_bswap16(port);
+    local->is_ipv6 = family == AF_INET6;
+    if (bpf_core_field_exists(((struct sock_common *)0)->skc_v6_rcv_saddr) && local->is_ipv6) {
+        u64 at = common + OFFSET(struct sock_common, skc_v6_rcv_saddr);
+        local->address.words[0] = peek(at);
+        local->address.words[1] = peek(at + 8);
+    } else {
+        local->address.words[0] = 0;
+        local->address.words[1] = MAPPED | (u64)PEEK_U32(common, struct sock_common, skc_rcv_saddr) << 32;
+    }
+}
+
+static __always_inline bool is_at(const struct local *local, const volatile struct server *server)
+{
+    return local->address.words[0] == server->address.words[0] && local->address.words[1] == server->address.words[1];
+}
+
+static __always_inline bool is_everywhere(const struct local *local)
+{
+    u64 any = local->is_ipv6 ? 0 : MAPPED;
+
+    return !local->address.words[0] && local->address.words[1] == any;
+}
+
+/* Whether the server listens there. If it does at all addresses, it has from now on the connections of all. */
+static __always_inline bool is_listener(const struct local *local)
+{
+    bool is_any = is_everywhere(local), found = false;
+
+    for (u32 i = 0; i < SERVERS_MAX && i < config.server_count; i++) {
+        if (config.servers[i].port != local->port || !(is_any || is_at(local, &config.servers[i])))
+            continue;
+        if (is_any)
+            everywhere[i][local->is_ipv6] = surveys;
+        found = true;
+    }
+    return found;
+}
+
+static __always_inline bool is_connection(const struct local *local)
+{
+    for (u32 i = 0; i < SERVERS_MAX && i < config.server_count; i++) {
+        u32 seen = everywhere[i][local->is_ipv6];
+
+        if (config.servers[i].port == local->port &&
+            ((seen && surveys - seen <= 1) || is_at(local, &config.servers[i])))
+            return true;
+    }
+    return false;
+}
+
+/* The state of a socket that may have ended, and be another's by now. */
+static __always_inline u8 state_of(u64 socket, struct local *local)
+{
+    u64 common = socket + OFFSET(struct sock, __sk_common);
+    u8 state = 0;
+
+    if (PEEK(common, struct sock_common, skc_net.net) != net)
+        return 0;
+    bpf_probe_read_kernel(&state, 1, (void *)(common + OFFSET(struct sock_common, skc_state)));
+    locate(socket, local);
+    return state;
+}
+
+/* Whether it is to be taken out of its place in a table: see DOUBTED. */
+static __always_inline bool is_over(u64 *place, u64 entry, bool is_right)
+{
+    if (is_right) {
+        if (entry & DOUBTED)
+            __sync_val_compare_and_swap(place, entry, entry & ~DOUBTED);
+        return false;
+    }
+    if (!(entry & DOUBTED)) {
+        __sync_val_compare_and_swap(place, entry, entry | DOUBTED);
+        return false;
+    }
+    return __sync_val_compare_and_swap(place, entry, 0) == entry;
+}
+
+static __always_inline void listen(u64 socket, const struct local *local)
+{
+    if (!is_listener(local))
+        return;
     for (int i = 0; i < LISTENERS_MAX; i++)
-        if (listeners[i] == socket || (!listeners[i] && !__sync_val_compare_and_swap(&listeners[i], 0, socket)))
+        if ((listeners[i] & ~DOUBTED) == socket)
+            return;
+    for (int i = 0; i < LISTENERS_MAX; i++)
+        if (!listeners[i] && !__sync_val_compare_and_swap(&listeners[i], 0, socket))
             return;
     __sync_fetch_and_add(&listeners_dropped, 1);
+}
+
+static __always_inline void stop_listening(u64 socket)
+{
+    for (int i = 0; i < LISTENERS_MAX; i++)
+        if ((listeners[i] & ~DOUBTED) == socket) {
+            listeners[i] = 0;
+            return;
+        }
 }
 
 static __always_inline struct bucket *bucket_of(u64 pointer)
@@ -422,19 +559,25 @@ static __always_inline struct bucket *bucket_of(u64 pointer)
 }
 
 /* The kernel changes a socket's state under its lock, so that no two of these calls are about one socket at a time. */
-static __always_inline void connect(u64 socket, u16 port)
+static __always_inline void connect(u64 socket, const struct local *local)
 {
+    if (!is_connection(local))
+        return;
     struct bucket *bucket = bucket_of(socket);
 
     if (!bucket)
         return;
-    for (int i = 0; i < BUCKET; i++)
-        if (bucket->sockets[i] == socket)
+    for (int i = 0; i < BUCKET; i++) {
+        u64 entry = bucket->sockets[i];
+
+        if ((entry & ~DOUBTED) == socket) {
+            is_over(&bucket->sockets[i], entry, true);
             return;
+        }
+    }
     for (int i = 0; i < BUCKET; i++)
         if (!bucket->sockets[i] && !__sync_val_compare_and_swap(&bucket->sockets[i], 0, socket)) {
-            bucket->ports[i] = port;
-            __sync_fetch_and_add(&established[port], 1);
+            __sync_fetch_and_add(&established, 1);
             return;
         }
 }
@@ -446,31 +589,29 @@ static __always_inline void disconnect(u64 socket)
     if (!bucket)
         return;
     for (int i = 0; i < BUCKET; i++)
-        if (bucket->sockets[i] == socket) {
-            __sync_fetch_and_add(&established[bucket->ports[i]], -1);
-            __sync_lock_test_and_set(&bucket->sockets[i], 0);
+        if ((bucket->sockets[i] & ~DOUBTED) == socket) {
+            if (__sync_lock_test_and_set(&bucket->sockets[i], 0))
+                __sync_fetch_and_add(&established, -1);
             return;
         }
 }
 
 static __always_inline int change(const struct sock *sock, int before, int after)
 {
-    if (!net || (u64)sock->__sk_common.skc_net.net != net)
+    struct local local;
+    bool is_of_one = before == TCP_ESTABLISHED || after == TCP_ESTABLISHED || before == TCP_LISTEN || after == TCP_LISTEN;
+
+    if (!is_of_one || !net || (u64)sock->__sk_common.skc_net.net != net)
         return 0;
-    /* A reset has taken skc_num back by now. Volatile, for 6.1's verifier to see each time that it has 16 bits. */
-    volatile u16 port = 0;
-    bpf_probe_read_kernel((void *)&port, sizeof(port), (const void *)((u64)sock + OFFSET(struct inet_sock, inet_sport)));
-    port = __builtin_bswap16(port);
+    locate((u64)sock, &local);
     if (after == TCP_ESTABLISHED)
-        connect((u64)sock, port);
+        connect((u64)sock, &local);
     if (before == TCP_ESTABLISHED)
         disconnect((u64)sock);
     if (after == TCP_LISTEN)
-        listen((u64)sock);
+        listen((u64)sock, &local);
     if (before == TCP_LISTEN)
-        for (int i = 0; i < LISTENERS_MAX; i++)
-            if (listeners[i] == (u64)sock)
-                listeners[i] = 0;
+        stop_listening((u64)sock);
     return 0;
 }
 
@@ -502,11 +643,17 @@ int on_found(struct bpf_iter__tcp *context)
 
     if (!sock)
         return 0;
+    u8 state = sock->skc_state;
+    struct local local;
+
+    if (state != TCP_LISTEN && state != TCP_ESTABLISHED)
+        return 0;
     net = (u64)sock->skc_net.net;
-    if (sock->skc_state == TCP_LISTEN)
-        listen((u64)sock);
-    if (sock->skc_state == TCP_ESTABLISHED)
-        connect((u64)sock, sock->skc_num);
+    locate((u64)sock, &local);
+    if (state == TCP_LISTEN)
+        listen((u64)sock, &local);
+    else
+        connect((u64)sock, &local);
     return 0;
 }
 

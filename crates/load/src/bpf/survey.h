@@ -163,44 +163,58 @@ static __always_inline void survey_group_memory(void)
         most && most < config.memory_total_bytes ? most : config.memory_total_bytes;
 }
 
-/* One listening socket into the table, with those of the same port. */
 static long survey_listener(u32 number, void *unused)
 {
-    u64 socket = number < LISTENERS_MAX ? listeners[number] : 0;
+    u64 entry = number < LISTENERS_MAX ? listeners[number] : 0;
+    u64 socket = entry & ~DOUBTED;
+    struct local local;
 
     if (!socket)
         return 0;
-    u64 common = socket + OFFSET(struct sock, __sk_common);
-    u8 state = 0;
-    u16 port = 0;
-
-    bpf_probe_read_kernel(&state, 1, (void *)(common + OFFSET(struct sock_common, skc_state)));
-    bpf_probe_read_kernel(&port, 2, (void *)(common + OFFSET(struct sock_common, skc_num)));
-    if (state != TCP_LISTEN)
+    if (state_of(socket, &local) != TCP_LISTEN || !is_listener(&local)) {
+        is_over(&listeners[number], entry, false);
         return 0;
-    u32 queue = PEEK_U32(socket, struct sock, sk_ack_backlog);
-
-    beat.accept_queue += queue;
-    for (u32 i = 0; i < PORTS_MAX; i++) {
-        struct port *entry = &ports.ports[i];
-
-        if (i >= ports.count) {
-            ports.count = i + 1;
-            entry->port = port;
-            entry->sockets = 0;
-            entry->queue = 0;
-            entry->queue_max = 0;
-            entry->established = (s32)established[port] > 0 ? established[port] : 0;
-        }
-        if (entry->port == port) {
-            entry->sockets++;
-            entry->queue += queue;
-            entry->queue_max += PEEK_U32(socket, struct sock, sk_max_ack_backlog);
-            return 0;
-        }
     }
-    ports.dropped++;
+    is_over(&listeners[number], entry, true);
+    sockets.listening++;
+    sockets.queue += PEEK_U32(socket, struct sock, sk_ack_backlog);
+    sockets.queue_max += PEEK_U32(socket, struct sock, sk_max_ack_backlog);
     return 0;
+}
+
+static long sweep(u32 number, void *unused)
+{
+    u32 index = (swept + number) & (BUCKETS - 1);
+    struct bucket *bucket = bpf_map_lookup_elem(&connections, &index);
+
+    if (!bucket)
+        return 0;
+    for (int i = 0; i < BUCKET; i++) {
+        u64 entry = bucket->sockets[i];
+        struct local local;
+
+        if (!entry)
+            continue;
+        bool is_right = state_of(entry & ~DOUBTED, &local) == TCP_ESTABLISHED && is_connection(&local);
+        if (is_over(&bucket->sockets[i], entry, is_right))
+            __sync_fetch_and_add(&established, -1);
+    }
+    return 0;
+}
+
+static __always_inline void survey_sockets(u64 now)
+{
+    surveys++;
+    sockets.generation = config.generation;
+    sockets.time_ns = now;
+    sockets.listening = 0;
+    sockets.queue = sockets.queue_max = 0;
+    sockets.dropped = listeners_dropped;
+    bpf_loop(LISTENERS_MAX, survey_listener, 0, 0);
+    bpf_loop(BUCKETS_A_SURVEY, sweep, 0, 0);
+    swept += BUCKETS_A_SURVEY;
+    sockets.established = (s32)established > 0 ? established : 0;
+    publish((u64 *)&region.sockets, (const u64 *)&sockets, sizeof(sockets) / 8);
 }
 
 static __always_inline void survey(u64 now)
@@ -247,19 +261,9 @@ static __always_inline void survey(u64 now)
         machine.load_1m_milli = loads[0] * 1000 >> 11;
         machine.load_5m_milli = loads[1] * 1000 >> 11;
         machine.load_15m_milli = loads[2] * 1000 >> 11;
-        beat.accept_queue = 0;
-        ports.generation = config.generation;
-        ports.time_ns = now;
-        ports.count = 0;
-        ports.dropped = listeners_dropped;
-        bpf_loop(LISTENERS_MAX, survey_listener, 0, 0);
-#pragma unroll
-        for (u32 i = 0; i < PORTS_MAX; i++)
-            if (i >= ports.count)
-                __builtin_memset(&ports.ports[i], 0, sizeof(ports.ports[i]));
-        if (valid & KEPT_PORTS)
-            publish((u64 *)&region.ports, (const u64 *)&ports, sizeof(ports) / 8);
     }
+    if (valid & KEPT_SOCKETS)
+        survey_sockets(now);
     valid &= ~distrusted;
     machine.valid = valid;
     beat.valid = valid;

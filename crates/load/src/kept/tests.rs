@@ -11,7 +11,7 @@ struct Node {
     ticks: [Tick; CPUS],
     pending: [u64; CPUS],
     server: Hot,
-    ports: Ports,
+    sockets: Sockets,
 }
 
 impl Node {
@@ -37,7 +37,7 @@ impl Node {
             ticks: [tick; CPUS],
             pending: [0; CPUS],
             server: Hot::default(),
-            ports: Ports { sequence: 2, generation, ..Ports::default() },
+            sockets: Sockets { sequence: 2, generation, ..Sockets::default() },
         }
     }
 
@@ -62,7 +62,7 @@ impl Node {
             put(&mut region, LOAD_HOT, &self.server.sealed().words());
         }
         put(&mut region, KERNEL_BEAT, &self.beat.sealed().words());
-        put(&mut region, KERNEL_PORTS, &self.ports.sealed().words());
+        put(&mut region, KERNEL_SOCKETS, &self.sockets.sealed().words());
         for cpu in 0..CPUS {
             let at = KERNEL_PLACES + cpu * PLACE_BYTES;
             put(&mut region, at, &self.slots[cpu].sealed().words());
@@ -122,29 +122,19 @@ fn all_parts_make_one_line() {
 }
 
 #[test]
-fn a_foreign_server_has_the_connections_of_all_its_ports() {
-    let mut node = Node::new(7);
-    let port = |port, established, queue| Port { port, established, queue, ..Port::default() };
-    node.ports.count = 3;
-    node.ports.ports[..4].copy_from_slice(&[
-        port(80, 5, 2),
-        port(443, 100, 50),
-        port(81, 3, 1),
-        port(82, 9, 9),
-    ]);
-    let tcp = |port: u16| ServerAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
-    let seen = |servers: Vec<ServerAddress>| {
-        let mut kept = NodeState::of(Some(Foreign { servers, workers: None }));
+fn a_foreign_server_that_listens_has_its_connections() {
+    let seen = |listening, foreign: Option<Foreign>| {
+        let mut node = Node::new(7);
+        node.sockets = Sockets { listening, established: 5, queue: 2, ..node.sockets };
+        let mut kept = NodeState::of(foreign);
         kept.look(&node.copy(kept.bytes()));
         let hot = whole(&mut kept, &node);
         (hot.valid & valid::CONNECTIONS != 0).then_some((hot.connections, hot.queued))
     };
-    assert_eq!(seen(vec![tcp(80)]), Some((5, 2)));
-    assert_eq!(seen(vec![tcp(80), tcp(81)]), Some((8, 3)));
-    assert_eq!(seen(vec![tcp(81), tcp(82)]), Some((3, 1)), "one does not listen");
-    assert_eq!(seen(vec![tcp(82)]), None);
-    // Not a part of them.
-    assert_eq!(seen(vec![tcp(80), ServerAddress::Unix("/run/app.sock".into())]), None);
+    let foreign = Foreign { servers: Vec::new(), workers: None };
+    assert_eq!(seen(1, Some(foreign.clone())), Some((5, 2)));
+    assert_eq!(seen(0, Some(foreign)), None);
+    assert_eq!(seen(1, None), None);
 }
 
 #[test]

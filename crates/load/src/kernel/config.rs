@@ -1,11 +1,13 @@
 //! The configuration of the programs: `struct config` of `../bpf/record.bpf.c`, field by field.
 
+use std::net::{IpAddr, SocketAddr};
+
 use bytemuck::{Pod, Zeroable};
 use sidelong_layout::{PLACES_MAX, kept, valid};
 
 use super::facts::Facts;
 use super::group::Group;
-use super::{EVENTS, KernelError, KernelSpec, Needed};
+use super::{EVENTS, KernelError, KernelSpec, Needed, SERVERS_MAX};
 use crate::sampler::Scope;
 
 /// Fractional bits in the kernel's load averages.
@@ -17,7 +19,7 @@ const CPUS_MAX: u32 = 1024;
 /// Most memory nodes that a record can sum: `MEMORY_NODES_MAX` of `../bpf/record.bpf.c`.
 const MEMORY_NODES_MAX: u32 = 8;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Config {
     cgroup_id: u64,
@@ -40,6 +42,28 @@ pub(super) struct Config {
     tcp_established: u32,
     nodes: u32,
     valid: u32,
+    server_count: u32,
+    reserved: u32,
+    servers: [Server; SERVERS_MAX],
+}
+
+/// An address at which the foreign server listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Server {
+    /// As IPv6 has it, in the order of the network.
+    address: [u8; 16],
+    port: u64,
+}
+
+impl From<&SocketAddr> for Server {
+    fn from(server: &SocketAddr) -> Self {
+        let address = match server.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Server { address: address.octets(), port: server.port().into() }
+    }
 }
 
 impl Config {
@@ -78,7 +102,22 @@ impl Config {
             ip_out_packets,
             tcp_established,
             nodes: if facts.nodes <= MEMORY_NODES_MAX { facts.nodes } else { 0 },
-            ..Config::default()
+            ..Config::zeroed()
+        };
+        if spec.servers.len() <= SERVERS_MAX {
+            config.server_count = spec.servers.len() as u32;
+            for (to, server) in config.servers.iter_mut().zip(&spec.servers) {
+                *to = Server::from(server);
+            }
+        } else {
+            tracing::warn!(
+                "the kernel's record is without the server's connections: it has {} addresses, at most {SERVERS_MAX} are followed",
+                spec.servers.len()
+            );
+        }
+        let all = |needed| {
+            let mut events = EVENTS.iter().filter(|event| event.2 == needed);
+            events.all(|(_, tracepoint, _)| facts.has_tracepoint(tracepoint))
         };
         let mut fields = valid::RUN_QUEUE | valid::CPU | valid::MEMORY;
         if let Some(group) = group {
@@ -86,10 +125,6 @@ impl Config {
             config.memory_cgroup_id = group.memory_id.unwrap_or(0);
             fields |= kept::OF_GROUP;
         } else {
-            let all = |needed| {
-                let mut events = EVENTS.iter().filter(|event| event.2 == needed);
-                events.all(|(_, tracepoint, _)| facts.has_tracepoint(tracepoint))
-            };
             let ip = facts.counters[..4].iter().all(Option::is_some);
             for (bit, had) in [
                 (valid::NETWORK, ip),
@@ -100,10 +135,12 @@ impl Config {
                 (kept::PRESSURE, facts.pressure),
                 (kept::LOAD_AVERAGE, true),
                 (kept::TCP, facts.counters[4].is_some()),
-                (kept::PORTS, all(Needed::ForPorts)),
             ] {
                 fields |= if had { bit } else { 0 };
             }
+        }
+        if config.server_count > 0 && all(Needed::ForSockets) {
+            fields |= kept::SOCKETS;
         }
         config.valid = u32::from(fields);
         Ok(config)
@@ -114,7 +151,7 @@ impl Config {
         let bit = match needed {
             Needed::Always => return true,
             Needed::ForInterrupts => valid::INTERRUPTS,
-            Needed::ForPorts => kept::PORTS,
+            Needed::ForSockets => kept::SOCKETS,
         };
         self.valid & u32::from(bit) != 0
     }
@@ -151,7 +188,20 @@ mod tests {
     }
 
     fn config(facts: &Facts) -> Config {
-        Config::new(&KernelSpec::new(Scope::Machine, 1), facts).unwrap()
+        let servers = vec!["127.0.0.1:80".parse().unwrap()];
+        Config::new(&KernelSpec { servers, ..KernelSpec::new(Scope::Machine, 1) }, facts).unwrap()
+    }
+
+    #[test]
+    fn sockets_are_those_of_the_servers_that_it_has_room_for() {
+        let with = |count: usize| {
+            let servers = (0..count).map(|at| SocketAddr::from(([127, 0, 0, 1], 8000 + at as u16))).collect();
+            Config::new(&KernelSpec { servers, ..KernelSpec::new(Scope::Machine, 1) }, &facts()).unwrap()
+        };
+        let counts = [0, 1, SERVERS_MAX, SERVERS_MAX + 1].map(with);
+        assert_eq!(counts.map(|config| config.wants(Needed::ForSockets)), [false, true, true, false]);
+        let last = with(SERVERS_MAX).servers[SERVERS_MAX - 1];
+        assert_eq!((&last.address[10..], last.port), (&[255, 255, 127, 0, 0, 1][..], 8063));
     }
 
     #[test]
@@ -160,13 +210,13 @@ mod tests {
         let lacks = |facts: &Facts| u16::try_from(all & !config(facts).valid).unwrap();
         assert_eq!(lacks(&without("softirq_raise")), valid::INTERRUPTS);
         assert_eq!(lacks(&without("softirq_exit")), valid::INTERRUPTS);
-        assert_eq!(lacks(&without("inet_sock_set_state")), kept::PORTS);
+        assert_eq!(lacks(&without("inet_sock_set_state")), kept::SOCKETS);
         assert_eq!(lacks(&Facts { pressure: false, ..facts() }), kept::PRESSURE);
         assert_eq!(lacks(&Facts { counters: [None; COUNTERS.len()], ..facts() }), valid::NETWORK | kept::TCP);
         let unnamed = Facts { variables: Default::default(), ..facts() };
         assert_eq!(lacks(&unnamed), kept::CPU_TIMES | kept::INTERRUPTS_TOTAL);
         assert!(!config(&without("softirq_raise")).wants(Needed::ForInterrupts));
-        assert!(!config(&without("inet_sock_set_state")).wants(Needed::ForPorts));
+        assert!(!config(&without("inet_sock_set_state")).wants(Needed::ForSockets));
     }
 
     #[test]

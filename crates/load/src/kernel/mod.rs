@@ -16,6 +16,7 @@ pub(crate) mod verifier;
 
 use std::fs::File;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
 use libbpf_rs::{Iter, Link, MapCore as _, Object, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
@@ -32,6 +33,8 @@ const OBJECT: &[u8] = include_bytes!("../bpf/record.bpf.o");
 /// The map that is the region, and the map that holds the programs' configuration.
 const REGION: &str = ".data.region";
 const CONFIG: &str = ".rodata.config";
+/// Most addresses of a server whose sockets a record counts: `SERVERS_MAX` of `../bpf/record.bpf.c`.
+const SERVERS_MAX: usize = 64;
 /// Runs a program on a given CPU (BPF_F_TEST_RUN_ON_CPU).
 const ON_CPU: u32 = 1;
 
@@ -43,8 +46,8 @@ const EVENTS: [(&str, &str, Needed); 8] = [
     ("on_raise", "softirq_raise", Needed::ForInterrupts),
     ("on_serve", "softirq_entry", Needed::ForInterrupts),
     ("on_served", "softirq_exit", Needed::ForInterrupts),
-    ("on_state", "inet_sock_set_state", Needed::ForPorts),
-    ("on_state_again", "inet_sock_set_state", Needed::ForPorts),
+    ("on_state", "inet_sock_set_state", Needed::ForSockets),
+    ("on_state_again", "inet_sock_set_state", Needed::ForSockets),
 ];
 
 /// The purpose of a program.
@@ -52,7 +55,7 @@ const EVENTS: [(&str, &str, Needed); 8] = [
 enum Needed {
     Always,
     ForInterrupts,
-    ForPorts,
+    ForSockets,
 }
 
 /// The record to keep.
@@ -64,12 +67,15 @@ pub struct KernelSpec {
     pub incarnation: u64,
     /// CPUs with a place of their own, at most [`PLACES_MAX`]; the others are only in the sums.
     pub places_max: usize,
+    /// Where the node's foreign server listens, whose sockets the record counts: at most 64 addresses. Of none,
+    /// or of more, it counts none.
+    pub servers: Vec<SocketAddr>,
 }
 
 impl KernelSpec {
-    /// A record of `scope` in this life, with all available places.
-    pub fn new(scope: Scope, incarnation: u64) -> Self {
-        KernelSpec { scope, incarnation, places_max: PLACES_MAX }
+    /// A record of `scope` in this life, with all available places, and of no server's sockets.
+    pub const fn new(scope: Scope, incarnation: u64) -> Self {
+        KernelSpec { scope, incarnation, places_max: PLACES_MAX, servers: Vec::new() }
     }
 }
 
@@ -110,7 +116,7 @@ impl KernelRecord {
             let attached = program(name)?.attach();
             links.push(attached.map_err(|source| refused(tracepoint, source))?);
         }
-        if config.wants(Needed::ForPorts) {
+        if config.wants(Needed::ForSockets) {
             find_sockets(&program("on_found")?).map_err(|source| refused("the look at sockets", source))?;
         }
         let armed = run(&program("arm")?, 0, 0).map_err(|source| refused("the timer", source))?;
@@ -161,7 +167,7 @@ fn load(config: &Config) -> Result<Object, KernelError> {
         let event = EVENTS.iter().find(|(name, ..)| program.name() == *name);
         let wanted = match event {
             Some((.., needed)) => config.wants(*needed),
-            None if program.name() == "on_found" => config.wants(Needed::ForPorts),
+            None if program.name() == "on_found" => config.wants(Needed::ForSockets),
             None => true,
         };
         program.set_autoload(wanted);

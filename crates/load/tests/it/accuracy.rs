@@ -4,7 +4,7 @@
 //! of /proc lies between the two; a momentary figure is compared when both samples agree.
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::support::{all_are, limits, refresh_until};
 /// Longer than the intervals of survey and beat.
 const SETTLE: Duration = Duration::from_millis(25);
 /// Most samples, at that interval, of what takes a busy machine a while.
-const LOOKS_MAX: u32 = 100;
+const LOOKS_MAX: u32 = 1000;
 
 struct Kept {
     reader: OneSided,
@@ -35,7 +35,11 @@ struct Kept {
 
 impl Kept {
     fn of(test: &str, scope: Scope) -> Option<Kept> {
-        let record = keep(test, &KernelSpec::new(scope, 1))?;
+        Kept::of_server(test, scope, &[])
+    }
+
+    fn of_server(test: &str, scope: Scope, servers: &[SocketAddr]) -> Option<Kept> {
+        let record = keep(test, &KernelSpec { servers: servers.to_vec(), ..KernelSpec::new(scope, 1) })?;
         let directory = tempfile::tempdir().unwrap();
         let region = expose(&record, directory.path(), 1);
         let mut reader = reader(directory.path(), limits());
@@ -46,6 +50,19 @@ impl Kept {
     /// The counts so far.
     fn machine(&mut self) -> Machine {
         surveyed(|| self.reader.machine(0).unwrap(), |machine| machine.time_ns)
+    }
+
+    /// Listening sockets, established connections, and those that wait.
+    fn sockets(&mut self) -> (u16, u32, u32) {
+        let found = surveyed(|| self.reader.sockets(0).unwrap(), |sockets| sockets.time_ns);
+        assert!(found.dropped == 0 && found.queue_max >= found.queue, "{found:?}");
+        (found.listening, found.established, found.queue)
+    }
+
+    /// Once the sockets are these: a machine takes its time, with a client's end or a server's.
+    fn has_sockets(&mut self, expected: (u16, u32, u32)) {
+        let found = (0..LOOKS_MAX).find(|_| self.sockets() == expected);
+        assert!(found.is_some(), "{:?} for {expected:?}", self.sockets());
     }
 
     fn look(&mut self) -> Reading {
@@ -195,42 +212,34 @@ fn softirqs_are_seen_to_be_raised() {
     assert!(after - before >= served * 9 / 10, "{} raised, {served} served", after - before);
 }
 
+/// Listens at a free port of that address. Outside the range that clients' ports are from: another test's client may have the
+/// same one on another address.
+fn server_at(host: &str) -> TcpListener {
+    (20_000..30_000).find_map(|port| TcpListener::bind((host, port)).ok()).unwrap()
+}
+
 #[test]
-fn connections_are_counted_by_port() {
-    let Some(mut kept) = Kept::of("connections_are_counted_by_port", Scope::Machine) else { return };
-    // One exists before the record looks for it, one is opened after.
-    // Outside the range that clients' ports are from: another test's client may have the same one on another address.
-    let free = |port| TcpListener::bind(("127.0.0.1", port)).ok();
-    let listener = (20_000..30_000).find_map(free).unwrap();
+fn the_connections_of_a_server_are_counted() {
+    let test = "the_connections_of_a_server_are_counted";
+    let listener = server_at("127.7.7.1");
     let address = listener.local_addr().unwrap();
+    let servers = [address];
+    let Some(mut kept) = Kept::of_server(test, Scope::Machine, &servers) else { return };
+    // Some exist before a record looks for them, some are opened after.
     let mut clients: Vec<_> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
     let accepted: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
-    let port = |kept: &mut Kept| {
-        let ports = surveyed(|| kept.reader.ports(0).unwrap(), |ports| ports.time_ns);
-        ports.ports[..usize::from(ports.count)].iter().find(|port| port.port == address.port()).copied()
-    };
-    // Others may listen on more ports than a record has room for, at any time.
-    let is_crowded = |kept: &mut Kept| {
-        let dropped = kept.reader.ports(0).unwrap().dropped;
-        dropped > 0
-            && skipped::<()>("connections_are_counted_by_port", &format!("{dropped} ports too many"))
-                .is_none()
-    };
-    let Some(found) = (0..LOOKS_MAX).find_map(|_| port(&mut kept)) else {
-        assert!(is_crowded(&mut kept), "there is room for its port");
-        return;
-    };
-    assert_eq!((found.sockets, found.established, found.queue), (1, 8, 5), "{found:?}");
-    assert!(found.queue_max > 5);
-    // Those that the record found when it started.
-    let Some(mut later) = Kept::of("connections_are_counted_by_port", Scope::Machine) else { return };
-    let again = port(&mut later);
-    if again.is_none() && is_crowded(&mut later) {
-        return;
+    kept.has_sockets((1, 8, 5));
+    let Some(mut later) = Kept::of_server(test, Scope::Machine, &servers) else { return };
+    later.has_sockets((1, 8, 5));
+    // A record of a control group counts them, too.
+    if let Some(group) = Group::new(test) {
+        let Some(mut grouped) = Kept::of_server(test, Scope::Cgroup(group.path.clone()), &servers) else {
+            return;
+        };
+        grouped.has_sockets((1, 8, 5));
     }
-    assert_eq!(again, Some(found));
 
-    assert_eq!(kept.machine().valid & (kept::TCP | kept::PORTS), kept::TCP | kept::PORTS);
+    assert_eq!(kept.machine().valid & (kept::TCP | kept::SOCKETS), kept::TCP | kept::SOCKETS);
     // Other tests connect meanwhile.
     let agree = (0..LOOKS_MAX).any(|_| {
         let (first, truth, second) = (kept.machine(), read("/proc/net/snmp", proc::tcp), kept.machine());
@@ -243,13 +252,61 @@ fn connections_are_counted_by_port() {
     set_socket_linger(&clients[7], Some(Duration::ZERO)).unwrap();
     clients.truncate(2);
     drop(accepted);
-    // The clients' ends have closed; accepted connections are closed, the others still wait. A busy machine takes its
-    // time.
-    let mut looks = (0..LOOKS_MAX).map(|_| port(&mut kept).map(|port| (port.established, port.queue)));
-    let is_ended = looks.any(|seen| seen == Some((0, 5)));
-    assert!(is_ended || is_crowded(&mut kept), "{:?}", port(&mut kept));
+    // The clients' ends have closed; accepted connections are closed, the others still wait.
+    kept.has_sockets((1, 0, 5));
     drop(listener);
-    assert_eq!(port(&mut kept), None);
+    kept.has_sockets((0, 0, 0));
+    // It comes back, first as one socket and then as another process would hold it.
+    let again = TcpListener::bind(address).unwrap();
+    let _client = TcpStream::connect(address).unwrap();
+    kept.has_sockets((1, 1, 1));
+    let held = again.try_clone().unwrap();
+    drop(again);
+    kept.has_sockets((1, 1, 1));
+    let _accepted = held.accept().unwrap();
+    kept.has_sockets((1, 1, 0));
+}
+
+/// Others listen at more ports than any table has room for, before and after the record begins, and at the server's own port.
+#[test]
+fn nobody_elses_sockets_are_counted() {
+    let test = "nobody_elses_sockets_are_counted";
+    let others = || -> Vec<_> { (0..200).map(|_| TcpListener::bind("127.7.7.2:0").unwrap()).collect() };
+    let _before = others();
+    let listener = server_at("127.7.7.2");
+    let address = listener.local_addr().unwrap();
+    let at = |host: &str| SocketAddr::new(host.parse().unwrap(), address.port());
+    let _same_port = TcpListener::bind(at("127.7.7.3")).unwrap();
+    let Some(mut kept) = Kept::of_server(test, Scope::Machine, &[address]) else { return };
+    let after = others();
+    let _elsewhere = [at("127.7.7.3"), after[199].local_addr().unwrap()].map(TcpStream::connect);
+    let _clients = [0; 2].map(|_| TcpStream::connect(address).unwrap());
+    kept.has_sockets((1, 2, 2));
+    // One of several addresses that share a port.
+    let both = [address, at("127.7.7.4")];
+    let Some(mut kept) = Kept::of_server(test, Scope::Machine, &both) else { return };
+    let _second = TcpListener::bind(both[1]).unwrap();
+    let _client = TcpStream::connect(both[1]).unwrap();
+    kept.has_sockets((2, 3, 3));
+}
+
+/// A server that listens at all addresses, of IPv4 or of both families, is the one that answers at each.
+#[test]
+fn a_server_may_listen_at_all_addresses() {
+    let test = "a_server_may_listen_at_all_addresses";
+    for (listen, asked) in [("0.0.0.0", "127.7.7.5"), ("::", "127.7.7.6"), ("::", "::1"), ("::1", "::1")] {
+        let listener = server_at(listen);
+        let at = |host: &str| SocketAddr::new(host.parse().unwrap(), listener.local_addr().unwrap().port());
+        let Some(mut kept) = Kept::of_server(test, Scope::Machine, &[at(asked)]) else { return };
+        kept.has_sockets((1, 0, 0));
+        let _client = TcpStream::connect(at(asked)).unwrap();
+        kept.has_sockets((1, 1, 1));
+        if listen != asked {
+            let other = if asked == "::1" { "::1" } else { "127.7.7.7" };
+            let _client = TcpStream::connect(at(other)).unwrap();
+            kept.has_sockets((1, 2, 2));
+        }
+    }
 }
 
 /// Connections come and go while softirqs interrupt the system calls that end them. The kernel leaves out a program that such a
@@ -277,9 +334,9 @@ fn no_beginning_or_end_of_a_connection_is_missed() {
 const WITHIN: &str = "SIDELONG_LOAD_TEST_WITHIN";
 
 fn connections_come_and_go(test: &str) {
-    let Some(mut kept) = Kept::of(test, Scope::Machine) else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let Some(mut kept) = Kept::of_server(test, Scope::Machine, &[address]) else { return };
     let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -294,12 +351,8 @@ fn connections_come_and_go(test: &str) {
             });
         }
     });
-    let mut established = || {
-        let ports = surveyed(|| kept.reader.ports(0).unwrap(), |ports| ports.time_ns);
-        ports.ports.iter().find(|port| port.port == address.port()).map(|port| port.established)
-    };
-    let is_over = (0..LOOKS_MAX).any(|_| established() == Some(0));
-    assert!(is_over, "{:?} are left", established());
+    // An end that none of the programs was told of is found within two turns of 5 s.
+    kept.has_sockets((1, 0, 0));
 }
 
 /// Between two network namespaces, so that no other bytes are counted.

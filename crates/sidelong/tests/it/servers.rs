@@ -87,9 +87,7 @@ fn a_record_has_the_connections_of_a_server_and_its_queue() {
     for scheme in [Scheme::RdmaAsync, Scheme::RdmaSync, Scheme::SocketSync] {
         let mut cluster = foreign(&[("alpha", 1)]);
         cluster.file.set_scheme(scheme);
-        // The kernel tells ports apart, and not the addresses at which other tests use the same port.
-        let server = cluster.at(10_000 + (std::process::id() % 10_000) as u16);
-        cluster.file.nodes[0].server = Some(server.into());
+        let server = cluster.node(0);
         let Some(_server) = gunicorn(&cluster, "one", server, 1) else { return };
         for workers in [None, Some(1)] {
             cluster.file.nodes[0].workers = workers;
@@ -112,7 +110,9 @@ fn a_record_has_the_connections_of_a_server_and_its_queue() {
             // So long that a client is seldom between two requests, on a busy machine either.
             let load = Load::start(server, "alpha.test", Duration::from_millis(400), 8);
             for told in [&own as &dyn Fn(&str) -> Option<f64>, &by_edge] {
-                eventually("eight connections", || told("open_connections").is_some_and(|open| open >= 7.0));
+                eventually(&format!("eight connections under {scheme:?}"), || {
+                    told("open_connections").is_some_and(|open| open >= 7.0)
+                });
                 eventually("seven wait", || told("queued_requests").is_some_and(|queued| queued >= 6.0));
                 let one = workers.map(f64::from);
                 eventually("its worker is busy, if it is known to have one", || told("busy_workers") == one);
