@@ -29,6 +29,7 @@ use expect::{
 use front::{connect_addresses, front};
 use node::{lasting_group, node};
 use site::site;
+pub use site::{HOST_EXPECTED, is_host};
 
 pub(crate) use expect::Problem;
 pub(crate) use node::server;

@@ -27,6 +27,7 @@ mod sections;
 mod time;
 mod words;
 
+pub use check::{HOST_EXPECTED, is_host};
 pub use cluster::{Cluster, Edge, Front, Group, Node, Site};
 pub use error::{Error, Location, Result};
 pub use file::{

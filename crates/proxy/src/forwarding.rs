@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::fields::{Name, elements};
 use crate::request::Request;
+use crate::trust::address_in;
 
 /// By which fields servers are told of a request's way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +47,18 @@ impl Forwarding {
             }
         }
         if self.forwarded {
-            let before =
-                request.fields.values(Name::Forwarded).filter(|value| from.is_proxy && !value.is_empty());
-            // An IPv6 address is in brackets and quotes (RFC 7239, 6).
-            let [open, close] = if from.text.contains(':') { ["\"[", "]\""] } else { [""; 2] };
-            let own = format!("for={open}{}{close};proto={proto}", from.text);
-            put_behind(b"forwarded", before, &own, &mut put);
+            let own = format!("for={};proto={proto}", node(&from.text));
+            let mut before = request
+                .fields
+                .values(Name::Forwarded)
+                .filter(|value| from.is_proxy && !value.is_empty())
+                .peekable();
+            if before.peek().is_none() && from.is_proxy && request.forwarded_for().next().is_some() {
+                let translated = translated(request);
+                put_behind(b"forwarded", [translated.as_bytes()].into_iter(), &own, &mut put);
+            } else {
+                put_behind(b"forwarded", before, &own, &mut put);
+            }
         }
         if let Some(name) = &self.via {
             let version = request.version().text().trim_start_matches("HTTP/");
@@ -68,6 +75,26 @@ impl Forwarding {
             words.nth(1).is_some_and(|name| name.eq_ignore_ascii_case(own.as_bytes()))
         })
     }
+}
+
+/// An address as Forwarded has it: one of IPv6 is in brackets and quotes (RFC 7239, 6).
+fn node(address: &str) -> String {
+    if address.contains(':') { format!("\"[{address}]\"") } else { address.to_owned() }
+}
+
+/// What a trusted proxy says by X-Forwarded-For, as Forwarded says it (RFC 7239, 7.4): the last address is that proxy's client, whose
+/// scheme it may tell.
+fn translated(request: &Request) -> String {
+    let known = |element| address_in(element).map(|address| node(&address.to_canonical().to_string()));
+    let nodes = request.forwarded_for().flat_map(elements).map(known);
+    let nodes: Vec<_> = nodes.map(|node| format!("for={}", node.as_deref().unwrap_or("unknown"))).collect();
+    let mut protos = request.fields.values(Name::ForwardedProto);
+    let is_one = |proto: &&[u8]| {
+        matches!(proto.to_ascii_lowercase()[..], [b'h', b't', b't', b'p'] | [b'h', b't', b't', b'p', b's'])
+    };
+    let proto = protos.next().filter(|proto| protos.next().is_none() && is_one(proto));
+    let proto = proto.map(|proto| format!(";proto={}", String::from_utf8_lossy(proto).to_ascii_lowercase()));
+    nodes.join(", ") + proto.as_deref().unwrap_or_default()
 }
 
 /// Gives `put` the values `before` and `own` behind them.
@@ -132,6 +159,12 @@ mod tests {
         assert_eq!(told(&ONE, "192.0.2.1", false, fields), wanted);
         let wanted = "X-Forwarded-For: 192.0.2.9\r\nforwarded: for=192.0.2.9, for=10.0.0.1;proto=http\r\n";
         assert_eq!(told(&ONE, "10.0.0.1", false, fields), wanted);
+        // One that says it by the other field alone is believed in both.
+        let fields = "X-Forwarded-For: 203.0.113.7:5, nonsense, 2001:db8::7\r\nX-Forwarded-Proto: HTTPS\r\n";
+        let wanted = "X-Forwarded-Proto: HTTPS\r\nx-forwarded-for: 203.0.113.7:5, nonsense, 2001:db8::7, 10.0.0.1\r\n\
+                      forwarded: for=203.0.113.7, for=unknown, for=\"[2001:db8::7]\";proto=https, for=10.0.0.1;proto=http\r\n";
+        assert_eq!(told(&BOTH, "10.0.0.1", false, fields), wanted);
+        assert!(told(&BOTH, "192.0.2.1", false, fields).ends_with("forwarded: for=192.0.2.1;proto=http\r\n"));
         let twice = "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n";
         let wanted = "x-forwarded-for: 10.0.0.1\r\nx-forwarded-proto: http\r\n";
         assert_eq!(told(&Forwarding::default(), "10.0.0.1", false, twice), wanted);

@@ -233,8 +233,9 @@ impl Downstream for Stream {
     fn begin(&mut self, response: &Response, _request: &Request, _is_whole: bool) -> io::Result<()> {
         // Here the WebSocket is open (RFC 8441, 5); no other upgrade is asked for.
         let is_tunnel = response.status == 101;
-        let is_passed_on =
-            |field: &Field<'_>| !is_tunnel || !matches!(field.known, Name::Upgrade | Name::WebSocketAccept);
+        let is_passed_on = |field: &Field<'_>| {
+            field.known != Name::Upgrade && !(is_tunnel && field.known == Name::WebSocketAccept)
+        };
         let status = if is_tunnel { 200 } else { response.status };
         let mut head = head(status, response.passed_on().filter(is_passed_on))?;
         if let Some(bytes) = response.told_length() {

@@ -91,11 +91,13 @@ impl Request {
         str::from_utf8(self.fields.get(self.target)).unwrap_or_default()
     }
 
-    /// The host that it is for, without port; empty if it names none.
+    /// The host that it is for, without port and without the dot of the root (RFC 3986, 3.2.2); empty if it names none.
     pub fn host(&self) -> &str {
         let host = self.authority();
         // The port, not a part of an IPv6 address.
-        host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or(host, |(name, _)| name)
+        let host =
+            host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or(host, |(name, _)| name);
+        host.strip_suffix('.').unwrap_or(host)
     }
 
     /// The host that it is for, with its port if that is given.
@@ -159,7 +161,7 @@ impl Request {
             [b'?', ..] => self.fields.keep(&[b"/", target].concat()),
             target => span_in(head, target),
         };
-        self.judge_host(authority.map(|authority| span_in(head, authority)))?;
+        self.judge_host(authority.map(|authority| (span_in(head, authority.text), authority.default_port)))?;
         self.judge_connection()?;
         self.framing = self.judge_framing()?;
         self.judge_expectation()?;
@@ -180,6 +182,9 @@ impl Request {
             Some(protocol) if protocol.as_ref().eq_ignore_ascii_case(websocket::PROTOCOL) => true,
             Some(_) => return Err(Answer::UNKNOWN_PROTOCOL),
         };
+        if head.headers.len() > FIELDS_MAX {
+            return Err(Answer::TOO_LARGE);
+        }
         for (name, value) in &head.headers {
             // RFC 9113, 8.2.1. A server may end the request for it.
             if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value.as_bytes() {
@@ -207,7 +212,9 @@ impl Request {
             return Err(Answer::BAD_REQUEST);
         }
         self.target = self.fields.keep(target.as_bytes());
-        let authority = head.uri.authority().map(|authority| self.fields.keep(authority.as_str().as_bytes()));
+        let default_port = if head.uri.scheme_str() == Some("https") { b":443".as_slice() } else { b":80" };
+        let authority =
+            head.uri.authority().map(|text| (self.fields.keep(text.as_str().as_bytes()), default_port));
         self.judge_host(authority)?;
         self.named.clear();
         (self.keeps, self.upgrades) = (true, is_websocket);
@@ -215,26 +222,36 @@ impl Request {
             // What the client sends is the tunnel's, and has no length.
             None if is_websocket => Framing::Empty,
             Some(_) if is_websocket => return Err(Answer::BAD_REQUEST),
-            Some(0) | None if !has_body => Framing::Empty,
+            None if !has_body => Framing::Empty,
             Some(bytes) => Framing::Length(bytes),
             None => Framing::Chunked,
         };
         self.judge_expectation()
     }
 
-    /// RFC 9112, 3.2: one Host field at most, the same as in an absolute target; in HTTP/1.1 one at least.
-    fn judge_host(&mut self, authority: Option<Span>) -> Result<(), Answer> {
+    /// RFC 9112, 3.2: one Host field at most, the same as in an absolute target; in HTTP/1.1 one at least. The default port of the
+    /// target's scheme is equal to none (RFC 9110, 4.2.3).
+    fn judge_host(&mut self, authority: Option<(Span, &[u8])>) -> Result<(), Answer> {
         let mut hosts = self.fields.spans(Name::Host);
         let host = hosts.next();
         if hosts.next().is_some() {
             return Err(Answer::BAD_REQUEST);
         }
         drop(hosts);
-        let text = |span| self.fields.get(span);
-        self.host = match (authority, host) {
-            (Some(authority), Some(host)) if !text(authority).eq_ignore_ascii_case(text(host)) => {
+        let differ = |authority, host, port: &[u8]| {
+            let [authority, host] = [authority, host].map(|span| {
+                let text = self.fields.get(span);
+                text.strip_suffix(port).unwrap_or(text)
+            });
+            !authority.eq_ignore_ascii_case(host)
+        };
+        let authority = match (authority, host) {
+            (Some((authority, port)), Some(host)) if differ(authority, host, port) => {
                 return Err(Answer::BAD_REQUEST);
             }
+            (authority, _) => authority.map(|(authority, _)| authority),
+        };
+        self.host = match (authority, host) {
             // HTTP/1.1 demands the field even beside an absolute target.
             (Some(_), None) if self.version == Version::Http11 => return Err(Answer::BAD_REQUEST),
             (Some(host), _) | (None, Some(host)) => host,
@@ -423,30 +440,42 @@ pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     is_number.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
+/// The authority of an absolute target, and the default port of its scheme, with a colon.
+struct Authority<'a> {
+    text: &'a [u8],
+    default_port: &'static [u8],
+}
+
 /// Authority and path of a request's target (RFC 9112, 3.2).
-fn split_target<'a>(target: &'a [u8], method: &Method) -> Result<(Option<&'a [u8]>, &'a [u8]), Answer> {
-    // Visible ASCII, without what RFC 3986 allows nowhere and every browser escapes.
-    let is_clean = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'"' | b'<' | b'>');
+fn split_target<'a>(target: &'a [u8], method: &Method) -> Result<(Option<Authority<'a>>, &'a [u8]), Answer> {
+    // Visible ASCII. RFC 3986 allows `"`, `<` and `>` nowhere, but clients send them as they are, and servers take them. A
+    // fragment is the client's alone.
+    let is_clean = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#';
     if !target.iter().all(is_clean) {
         return Err(Answer::BAD_REQUEST);
     }
     if target.starts_with(b"/") || (target == b"*" && *method == Method::OPTIONS) {
         return Ok((None, target));
     }
-    let scheme = [b"http://".as_slice(), b"https://"];
-    let Some(scheme) = scheme
-        .iter()
-        .find(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
-    else {
+    let schemes: [(&[u8], &[u8]); 2] = [(b"http://", b":80"), (b"https://", b":443")];
+    let is_its = |(scheme, _): &&(&[u8], &[u8])| {
+        target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    let Some((scheme, default_port)) = schemes.iter().find(is_its) else {
         // CONNECT's authority; it is answered with 405.
-        return if *method == Method::CONNECT { Ok((Some(target), b"/")) } else { Err(Answer::BAD_REQUEST) };
+        let authority = Authority { text: target, default_port: b"" };
+        return if *method == Method::CONNECT {
+            Ok((Some(authority), b"/"))
+        } else {
+            Err(Answer::BAD_REQUEST)
+        };
     };
     let rest = &target[scheme.len()..];
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     if end == 0 {
         return Err(Answer::BAD_REQUEST);
     }
-    Ok((Some(&rest[..end]), &rest[end..]))
+    Ok((Some(Authority { text: &rest[..end], default_port }), &rest[end..]))
 }
 
 /// Whether it is a host with or without port (RFC 3986, 3.2.2), or empty. User names are not allowed in it.
@@ -631,12 +660,24 @@ mod tests {
     }
 
     #[test]
+    fn a_target_is_passed_on_as_clients_write_it() {
+        let written = written("GET /api?filter={\"a\":<1>} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(written.starts_with("GET /api?filter={\"a\":<1>} HTTP/1.1\r\n"), "{written}");
+    }
+
+    #[test]
     fn the_host_is_without_its_port() {
-        let hosts = ["a.test:80", "a.test", "[::1]:80", "[::1]", ""];
+        let hosts = ["a.test:80", "a.test.", "[::1]:80", "[::1]", ""];
         let host =
             |host| parsed(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).unwrap().host().to_owned();
         assert_eq!(hosts.map(host), ["a.test", "a.test", "[::1]", "[::1]", ""]);
         assert_eq!(parsed("GET http://a.test:8/x HTTP/1.0\r\n\r\n").unwrap().host(), "a.test");
+        let same = |target, host| parsed(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).err();
+        assert_eq!(same("http://a.test:80/x", "a.test"), None);
+        assert_eq!(same("http://a.test/x", "A.test:80"), None);
+        assert_eq!(same("https://a.test:443/x", "a.test"), None);
+        assert_eq!(same("https://a.test:80/x", "a.test"), Some(400));
+        assert_eq!(same("http://a.test:81/x", "a.test"), Some(400));
     }
 
     #[test]

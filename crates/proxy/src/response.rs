@@ -83,6 +83,9 @@ impl Response {
         has_body: bool,
         request: &Request,
     ) -> Result<(), Malformed> {
+        if head.headers.len() > FIELDS_MAX {
+            return Err(Malformed);
+        }
         self.fields.clear();
         self.named.clear();
         for (name, value) in &head.headers {
@@ -194,7 +197,8 @@ impl Response {
     fn is_passed_on(&self, field: &Field<'_>) -> bool {
         let by_name = match field.known {
             Name::ContentLength => false,
-            Name::Upgrade => self.status == 101,
+            // RFC 9110, 15.5.22: of a 426 it says to which protocol.
+            Name::Upgrade => matches!(self.status, 101 | 426),
             known => !known.is_hop_by_hop(),
         };
         by_name && !self.named.iter().any(|name| self.fields.get(*name).eq_ignore_ascii_case(field.name))
@@ -246,6 +250,8 @@ impl Response {
         match (self.status, keep, version) {
             (101, ..) => push_field(out, b"connection", b"upgrade"),
             (100..200, ..) => {}
+            (426, true, _) => push_field(out, b"connection", b"upgrade"),
+            (426, false, _) => push_field(out, b"connection", b"upgrade, close"),
             (_, false, _) => push_field(out, b"connection", b"close"),
             (_, true, Version::Http10) => push_field(out, b"connection", b"keep-alive"),
             (_, true, _) => {}

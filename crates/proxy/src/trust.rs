@@ -39,10 +39,7 @@ impl Trust {
         let values: Vec<_> = request.forwarded_for().flat_map(elements).collect();
         let mut client = from;
         for value in values.into_iter().rev().take(HOPS_MAX) {
-            let Some(address) = str::from_utf8(value).ok().and_then(|value| value.parse::<IpAddr>().ok())
-            else {
-                break;
-            };
+            let Some(address) = address_in(value) else { break };
             client = SocketAddr::new(address.to_canonical(), 0);
             if !self.is_proxy(address) {
                 break;
@@ -50,6 +47,16 @@ impl Trust {
         }
         client
     }
+}
+
+/// The address in an element of X-Forwarded-For. Some balancers write its port, too, and some the brackets and quotes of Forwarded
+/// (RFC 7239, 6).
+pub(crate) fn address_in(element: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(element).ok()?;
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let with_port = || Some(text.parse::<SocketAddr>().ok()?.ip());
+    text.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
 #[cfg(test)]
@@ -73,6 +80,12 @@ mod tests {
         let lines = "X-Forwarded-For: 192.0.2.8\r\nX-Forwarded-For: 192.0.2.7\r\n";
         assert_eq!(client("[2001:db8::1]", lines), "192.0.2.7");
         assert_eq!(client("10.0.0.1", "X-Forwarded-For: nonsense, 10.0.0.2\r\n"), "10.0.0.2");
+        for written in ["203.0.113.7:51008", "\"203.0.113.7\"", "\"203.0.113.7:1\""] {
+            assert_eq!(client("10.0.0.1", &format!("X-Forwarded-For: {written}\r\n")), "203.0.113.7");
+        }
+        for written in ["2001:db9::7", "[2001:db9::7]", "[2001:db9::7]:443", "\"[2001:db9::7]:443\""] {
+            assert_eq!(client("10.0.0.1", &format!("X-Forwarded-For: {written}\r\n")), "2001:db9::7");
+        }
         assert_eq!(
             client("10.0.0.1", "X-Forwarded-For: 10.0.0.3, 10.0.0.2\r\n"),
             "10.0.0.3",

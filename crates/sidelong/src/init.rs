@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
 use sidelong_app::foreign;
-use sidelong_config::{ClusterFile, ServerAddress};
+use sidelong_config::{ClusterFile, HOST_EXPECTED, ServerAddress, is_host};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -56,6 +56,9 @@ const HAPROXY_SOCKET: &str = "/run/haproxy/admin.sock";
 const CONNECT: &str = "127.77.0";
 
 pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
+    if let Some(host) = args.hosts.iter().find(|host| !is_host(host)) {
+        return Err(Failure::new(format!("--host {host}: expected {HOST_EXPECTED}")));
+    }
     let servers: Vec<_> = args.servers.iter().map(|server| resolved(server)).collect::<Result<_, _>>()?;
     if servers.len() < args.hosts.len() {
         return Err(Failure::new(format!(
@@ -67,7 +70,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found: Vec<_> = servers.iter().map(|server| runtime.block_on(Found::of(server))).collect();
     let text = text(args, &found);
-    // A host or an address that cannot be used is refused as in any cluster file.
+    // An address that cannot be used is refused as in any cluster file.
     ClusterFile::parse(&text, &args.config.to_string_lossy())?.cluster()?;
     write(&args.config, &text)?;
 

@@ -1,5 +1,7 @@
 //! Checks of a site.
 
+use std::net::Ipv6Addr;
+
 use sidelong_layout::NODES_MAX;
 use sidelong_policy::admission::Requests;
 
@@ -19,6 +21,19 @@ const RATES_MAX: usize = 4096;
 /// Most names of requests that a site rejects last: each request of an overloaded site is compared with them.
 const REQUESTS_MAX: usize = 64;
 
+/// What a host of a site is.
+pub const HOST_EXPECTED: &str =
+    "a host in lower case without its port or last dot, such as \"a.example\" or \"[2001:db8::1]\"";
+
+/// Whether it is a host as [`HOST_EXPECTED`] says: a name, or an address of IPv6 in brackets as its standard form has it.
+pub fn is_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return address.parse().is_ok_and(|parsed: Ipv6Addr| parsed.to_string() == address);
+    }
+    let usable = |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_');
+    is_text(host, HOST_BYTES_MAX, usable) && !host.ends_with('.')
+}
+
 /// Checks a site by itself.
 pub(super) fn site(at: At, entry: &SiteEntry, has_edges: bool) -> Check {
     name(at.key("name"), "site", &entry.name)?;
@@ -27,10 +42,8 @@ pub(super) fn site(at: At, entry: &SiteEntry, has_edges: bool) -> Check {
         (format!("{who} has {} hosts", entry.hosts.len()), format!("from 1 to {HOSTS_MAX}"))
     })?;
     for (j, host) in entry.hosts.iter().enumerate() {
-        let usable = |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_');
-        expect(is_text(host, HOST_BYTES_MAX, usable), at.key("hosts").item(j), || {
-            let expected = "a host in lower case without its port, such as \"a.example\"";
-            (format!("{who}: host {:?}", excerpt(host)), expected.into())
+        expect(is_host(host), at.key("hosts").item(j), || {
+            (format!("{who}: host {:?}", excerpt(host)), HOST_EXPECTED.into())
         })?;
     }
     expect(entry.floor >= 1, at.key("floor"), || {

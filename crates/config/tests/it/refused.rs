@@ -235,7 +235,7 @@ fn every_entry_is_checked() {
         (
             3,
             "hosts = [\"a.example\", \"B.example:80\"]",
-            "3: site \"a\": host \"B.example:80\"; expected a host in lower case without its port, such as \"a.example\"",
+            "3: site \"a\": host \"B.example:80\"; expected a host in lower case without its port or last dot, such as \"a.example\" or \"[2001:db8::1]\"",
         ),
         (
             3,

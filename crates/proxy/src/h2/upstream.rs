@@ -1,6 +1,7 @@
 //! Servers that speak HTTP/2 in clear text, by prior knowledge (RFC 9113, 3.3), as gRPC servers do: requests share connections.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::ext::Protocol;
 use h2::{Ping, PingPong, Reason};
-use http::uri::{Scheme, Uri};
+use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, Method, Version};
 use tokio::sync::Mutex;
 use tokio::task::spawn_local;
@@ -226,7 +227,7 @@ fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
     let uri = Uri::builder()
         .scheme(Scheme::HTTP)
         .authority(request.authority())
-        .path_and_query(request.target())
+        .path_and_query(path_and_query(request.target())?)
         .build()
         .map_err(io::Error::other)?;
     let mut head = http::Request::new(());
@@ -237,6 +238,23 @@ fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
         head.extensions_mut().insert(Protocol::from_static("websocket"));
     }
     Ok(head)
+}
+
+/// The target as a URI has it. Clients of HTTP/1 may send characters that RFC 3986 allows nowhere; they are escaped, as browsers do.
+fn path_and_query(target: &str) -> io::Result<PathAndQuery> {
+    target.parse().or_else(|_| {
+        let mut escaped = String::with_capacity(target.len());
+        for byte in target.bytes() {
+            match byte {
+                b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => {
+                    // A String takes all that is written.
+                    let _ = write!(escaped, "%{byte:02X}");
+                }
+                byte => escaped.push(char::from(byte)),
+            }
+        }
+        escaped.parse().map_err(io::Error::other)
+    })
 }
 
 impl Upstream for Stream {
@@ -298,5 +316,19 @@ impl Upstream for Stream {
 
     fn tunnel(&mut self) {
         self.halves.sender = self.websocket.take().map(|websocket| websocket.sender);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_not_escaped_is_sent_as_a_uri() {
+        assert_eq!(path_and_query("/a?b={\"c\"}").unwrap().path(), "/a");
+        assert_eq!(path_and_query("/<`a>?^").unwrap(), "/%3C%60a%3E?%5E");
+        for byte in (0x21..=0x7e).filter(|byte| *byte != b'#') {
+            assert!(path_and_query(&format!("/{0}?{0}", char::from(byte))).is_ok(), "{byte:#x}");
+        }
     }
 }

@@ -532,3 +532,16 @@ fn a_data_path_that_ends_says_so() {
         },
     );
 }
+
+/// As servers of other makes write them, and as nginx and HAProxy take them.
+#[test]
+fn answers_are_taken_as_servers_write_them() {
+    const PADDED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2  \r\nok\r\n0 \r\n\r\n";
+    let padded = play(&[GET, Get("0\r\n\r\n"), Leave], &[Plays(&[&[ASKED, Send(PADDED)]])]);
+    assert!(padded.text.ends_with("\r\n\r\n2\r\nok\r\n0\r\n\r\n") && padded.events.is_empty(), "{padded:#?}");
+    const UPGRADE: &str = "HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+                           content-length: 2\r\n\r\nno";
+    let upgrade = play(&[GET, Get("no"), Leave], &[Plays(&[&[ASKED, Send(UPGRADE)]])]);
+    assert!(upgrade.text.contains("upgrade: websocket\r\n"), "{upgrade:#?}");
+    assert!(upgrade.text.contains("connection: upgrade\r\n"), "{upgrade:#?}");
+}

@@ -205,7 +205,7 @@ fn a_file_is_written_for_servers_that_run() {
     refused(&["alpha.test"], &file, "sidelong.toml exists already: name another file with --config");
     let other = cluster.path("other.toml");
     refused(&["a", "b", "c", "d", "e"], &other, "5 sites (--host) and 4 servers (--server)");
-    refused(&["not a host"], &other, "not a host");
+    refused(&["App.Example"], &other, "--host App.Example: expected a host in lower case");
     refused(&["alpha.test"], Path::new("/nowhere/sidelong.toml"), "cannot write /nowhere/sidelong.toml");
     assert!(!other.exists());
     let words =

@@ -143,7 +143,7 @@ pub(crate) const JUDGED: &[(&str, &str)] = &[
         "9112-7.1: a line feed alone",
         "A chunk's line ends in CR LF. Recipients that differ here see different chunks",
     ),
-    ("9112-7.1: a space", "The grammar has no white space around a size without an extension"),
+    ("9112-7.1: a space", "The grammar has no white space before a size"),
     ("9112-7.1: an answer", "A client must be able to tell that its answer is not whole"),
     ("9112-7.1: bytes after", "They are another request, and no request: 400"),
     (

@@ -125,6 +125,21 @@ fn targets() -> Vec<Case> {
             [SeenLine("GET /@?a=b//../%2e%2F%00&c=;,'()*!$~:@ HTTP/1.1"), SeenField("host", "alpha.test")],
         ),
         passed(
+            "9112-3.2.1: a query that is not escaped",
+            &get("/@?a={\"b\":<1>}"),
+            [SeenLine("GET /@?a={\"b\":<1>} HTTP/1.1")],
+        ),
+        passed(
+            "9110-4.2.3: the default port of an absolute target",
+            &get("http://alpha.test:80/@"),
+            [SeenLine("GET /@ HTTP/1.1")],
+        ),
+        passed(
+            "9110-7.2: a Host with the dot of the root",
+            &bare("GET /@ HTTP/1.1\r\nHost: alpha.test."),
+            [SeenLine("GET /@ HTTP/1.1")],
+        ),
+        passed(
             "9112-3.2.2: an absolute target goes on as a path",
             &get("http://alpha.test/@?x"),
             [SeenLine("GET /@?x HTTP/1.1"), SeenField("host", "alpha.test")],

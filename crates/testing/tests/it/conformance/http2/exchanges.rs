@@ -196,6 +196,10 @@ fn plain() -> Vec<Case> {
             same("body", place.seen()?.body, b"hello".to_vec())?;
             same("length", place.seen()?.field("content-length"), Some("5".to_owned()))
         }),
+        case("9110-8.6: POST with a length of 0", Vec::new(), |place| {
+            once(place, Method::POST, &[("content-length", "0")], "", &[])?.is(200, &place.token)?;
+            same("length", place.seen()?.field("content-length"), Some("0".to_owned()))
+        }),
         case("9113-8: POST without a length", Vec::new(), |place| {
             once(place, Method::POST, &[], "hello", &[])?.is(200, &place.token)?;
             same("body", place.seen()?.body, b"hello".to_vec())
