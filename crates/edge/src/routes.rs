@@ -13,7 +13,7 @@ use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::admission::{self, Client};
 use sidelong_policy::documents::Takes;
 use sidelong_policy::health;
-use sidelong_proxy::{Answer, Failure, Outcome, Refusal, Request, Service, Visit};
+use sidelong_proxy::{Answer, Failure, Outcome, Refusal, RefusedHead, Request, Service, Visit};
 use tokio::time::{Instant, sleep};
 
 use crate::access_log::{AccessLog, Entry};
@@ -172,6 +172,24 @@ impl Service for Routes {
 
     fn refused(&self, why: Refusal) {
         self.table.metrics.refused(self.thread, why);
+    }
+
+    fn refused_head(&self, refused: RefusedHead<'_>) {
+        let RefusedHead { client, line, elapsed, outcome } = refused;
+        self.refused(Refusal::of_head(outcome.status));
+        if let Some(log) = &self.table.log {
+            log.write(Entry {
+                client: client.ip().to_canonical().to_string(),
+                // A byte becomes the character of its number, which the log escapes.
+                request: line.iter().map(|byte| char::from(*byte)).collect(),
+                status: outcome.status,
+                bytes: outcome.bytes,
+                site: None,
+                node: None,
+                micros: elapsed.as_micros(),
+                tries: 0,
+            });
+        }
     }
 
     fn visit(&self, request: &Request, client: SocketAddr) -> AtEdge<'_> {

@@ -21,7 +21,7 @@ use crate::io::{Io, Rewound};
 use crate::pump::Downstream;
 use crate::request::{Request, Version};
 use crate::response::Response;
-use crate::service::{Limits, Refusal, Service};
+use crate::service::{LINE_BYTES_MAX, Limits, Outcome, RefusedHead, Service};
 use crate::wire::Wire;
 use crate::worker::Worker;
 
@@ -74,11 +74,15 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Clie
                 return h2::serve(worker, Rewound::new(input, io), from).await;
             }
             Received::Refused(answer) => {
-                match answer.status {
-                    408 => worker.service.refused(Refusal::Slow),
-                    431 => worker.service.refused(Refusal::Large),
-                    _ => {}
-                }
+                let bytes = connection.wire.input.bytes();
+                let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+                let line = bytes.split(is_end).next().unwrap_or_default();
+                worker.service.refused_head(RefusedHead {
+                    client: from.address,
+                    line: &line[..line.len().min(LINE_BYTES_MAX)],
+                    elapsed: connection.since.elapsed(),
+                    outcome: Outcome { status: answer.status, bytes: answer.text.len() as u64 },
+                });
                 return connection.refuse(&answer).await;
             }
         }

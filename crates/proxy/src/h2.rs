@@ -26,9 +26,9 @@ use crate::fields::{Field, Name};
 use crate::h2::stream::{Halves, Receiver, SEND_BUFFER_BYTES, Sender, map};
 use crate::io::Rewound;
 use crate::pump::Downstream;
-use crate::request::Request;
+use crate::request::{Request, Version};
 use crate::response::Response;
-use crate::service::{Limits, Service};
+use crate::service::{LINE_BYTES_MAX, Limits, Outcome, RefusedHead, Service};
 use crate::worker::Worker;
 
 /// Most requests at a time on one connection: as nginx.
@@ -170,6 +170,13 @@ async fn serve_stream<S: Service>(
     let mut stream = Stream::new(body, respond);
     let mut request = Request::default();
     if let Err(answer) = request.take(&head, !stream.halves.is_read()) {
+        let line = format!("{} {} {}", head.method, head.uri, Version::Http2.text());
+        worker.service.refused_head(RefusedHead {
+            client: from.address,
+            line: &line.as_bytes()[..line.len().min(LINE_BYTES_MAX)],
+            elapsed: Duration::ZERO,
+            outcome: Outcome { status: answer.status, bytes: answer.text.len() as u64 },
+        });
         let _ = stream.answer(&answer, &request, false);
         return;
     }

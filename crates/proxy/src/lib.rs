@@ -49,4 +49,4 @@ pub use pool::{Address, Server};
 pub use pump::{CUT_CHECK, SEND_RATE_MIN};
 pub use request::{Request, Version};
 pub use server::{HTTP_PROTOCOLS, Proxy, Stop};
-pub use service::{Failure, Limits, Outcome, Refusal, Service, Visit};
+pub use service::{Failure, LINE_BYTES_MAX, Limits, Outcome, Refusal, RefusedHead, Service, Visit};

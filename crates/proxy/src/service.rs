@@ -23,6 +23,9 @@ pub trait Service: Send + 'static {
     /// A connection was closed before it had sent a whole request, with an answer where there can be one.
     fn refused(&self, why: Refusal);
 
+    /// A request was answered before its head was read or understood.
+    fn refused_head(&self, refused: RefusedHead<'_>);
+
     /// The head of a request was read.
     fn visit(&self, request: &Request, client: SocketAddr) -> Self::Visit<'_>;
 }
@@ -66,7 +69,23 @@ pub trait Visit {
     fn end(self, request: &Request, outcome: Outcome);
 }
 
-/// Why a client is disconnected. Where it can be answered, the answer is 408, 431 or 503.
+/// A request that was answered, and no more.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedHead<'a> {
+    /// Who sent it. No proxy's word is heard about that.
+    pub client: SocketAddr,
+    /// The first line of what came, any bytes; of HTTP/2 as a request line. At most [`LINE_BYTES_MAX`] bytes.
+    pub line: &'a [u8],
+    /// From its first byte on.
+    pub elapsed: Duration,
+    /// Its answer.
+    pub outcome: Outcome,
+}
+
+/// Most bytes of [`RefusedHead::line`].
+pub const LINE_BYTES_MAX: usize = 1024;
+
+/// Why a client is disconnected, or a request is refused. Where it can be answered, the answer of a connection is 408, 431 or 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// It did not send its request, or what comes before, in time.
@@ -79,12 +98,37 @@ pub enum Refusal {
     ClientFull,
     /// It did not begin with a header of the PROXY protocol, where one is expected, or may not send one.
     NoProxy,
+    /// Its request is no valid one.
+    Malformed,
+    /// The method of its request is never forwarded.
+    Method,
+    /// Its request needs what the proxy does not do: a version, a transfer coding, an expectation or a protocol.
+    Unsupported,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Refusal; 5] =
-        [Refusal::Slow, Refusal::Large, Refusal::Full, Refusal::ClientFull, Refusal::NoProxy];
+    pub const ALL: [Refusal; 8] = [
+        Refusal::Slow,
+        Refusal::Large,
+        Refusal::Full,
+        Refusal::ClientFull,
+        Refusal::NoProxy,
+        Refusal::Malformed,
+        Refusal::Method,
+        Refusal::Unsupported,
+    ];
+
+    /// Of a request whose head was answered with this status.
+    pub const fn of_head(status: u16) -> Self {
+        match status {
+            400 => Refusal::Malformed,
+            405 => Refusal::Method,
+            408 => Refusal::Slow,
+            431 => Refusal::Large,
+            _ => Refusal::Unsupported,
+        }
+    }
 
     /// As in a metric's label.
     pub const fn word(self) -> &'static str {
@@ -94,6 +138,9 @@ impl Refusal {
             Refusal::Full => "too-many",
             Refusal::ClientFull => "too-many-of-client",
             Refusal::NoProxy => "no-proxy",
+            Refusal::Malformed => "malformed",
+            Refusal::Method => "method",
+            Refusal::Unsupported => "unsupported",
         }
     }
 }

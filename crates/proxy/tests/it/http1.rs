@@ -545,3 +545,16 @@ fn answers_are_taken_as_servers_write_them() {
     assert!(upgrade.text.contains("upgrade: websocket\r\n"), "{upgrade:#?}");
     assert!(upgrade.text.contains("connection: upgrade\r\n"), "{upgrade:#?}");
 }
+
+#[test]
+fn each_refused_request_is_told() {
+    for (request, answers, why) in [
+        ("GET /# HTTP/1.1\r\nhost: a\r\n\r\n", "400", "malformed"),
+        ("TRACE / HTTP/1.1\r\nhost: a\r\n\r\n", "405", "method"),
+        ("GET / HTTP/1.1\r\nhost: a\r\nexpect: tea\r\n\r\n", "417", "unsupported"),
+        ("GET / HTTP/3.0\r\nhost: a\r\n\r\n", "505", "unsupported"),
+    ] {
+        let played = play(&[Send(request)], &[]);
+        assert_eq!((&*played.answers(), &played.events[..]), (answers, &[why.to_owned()][..]), "{request}");
+    }
+}

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sidelong_proxy::{
-    Address, Answer, Failure, Limits, Listener, Outcome, Proxy, Refusal, Request, Server, Service, Stop,
-    Visit,
+    Address, Answer, Failure, Limits, Listener, Outcome, Proxy, Refusal, RefusedHead, Request, Server,
+    Service, Stop, Visit,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
@@ -256,6 +256,10 @@ impl Service for Recorded {
 
     fn refused(&self, why: Refusal) {
         self.note(why.word().to_owned());
+    }
+
+    fn refused_head(&self, refused: RefusedHead<'_>) {
+        self.note(Refusal::of_head(refused.outcome.status).word().to_owned());
     }
 
     fn visit(&self, _request: &Request, _client: SocketAddr) -> Recording<'_> {

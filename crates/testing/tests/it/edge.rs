@@ -188,6 +188,11 @@ fn it_counts_and_logs_what_it_answers() {
     let head = "POST /wrong HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked";
     wrong.send(format!("{head}\r\n\r\nnone\r\n")).unwrap();
     assert_eq!(wrong.reply(true).unwrap().status, 400);
+    let mut wrong = Client::connect(cluster.edge(0));
+    wrong.send("GET /odd#\"x\" HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    assert_eq!(wrong.reply(true).unwrap().status, 400);
+    let malformed = metrics(cluster.admin(0))["sidelong_edge_refused_total{reason=\"malformed\"}"];
+    assert_eq!(malformed, 1.0);
 
     assert_eq!(get(cluster.admin(0), "any", "/healthz").body, "ok\n");
     assert_eq!(get(cluster.admin(0), "any", "/").status, 404);
@@ -201,6 +206,7 @@ fn it_counts_and_logs_what_it_answers() {
     assert_eq!(having("\"GET /nowhere HTTP/1.1\" 404 0 beta n"), 3, "{log}");
     assert_eq!(having("\"GET / HTTP/1.1\" 421 "), 2, "{log}");
     assert_eq!(having("\"POST /wrong HTTP/1.1\" 400 "), 1, "{log}");
+    assert_eq!(having(r#""GET /odd#\"x\" HTTP/1.1" 400 16 - - "#), 1, "{log}");
     assert!(log.lines().all(|line| line.starts_with("127.") && line.contains(" - - [")), "{log}");
     let (trace, broken) = Trace::read(Reader::open(&path).unwrap()).unwrap();
     assert_eq!((trace.requests().len(), broken.broken), (log.lines().count(), 0));

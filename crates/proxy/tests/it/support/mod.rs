@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sidelong_proxy::{
-    Answer, Failure, Forwarding, Limits, Listener, Outcome, Proxy, Refusal, Request, Server, Service, Visit,
+    Answer, Failure, Forwarding, Limits, Listener, Outcome, Proxy, Refusal, RefusedHead, Request, Server,
+    Service, Visit,
 };
 
 /// Longer than anything takes.
@@ -32,6 +33,10 @@ impl Service for Fixed {
 
     fn refused(&self, why: Refusal) {
         (self.refused)(why);
+    }
+
+    fn refused_head(&self, refused: RefusedHead<'_>) {
+        (self.refused)(Refusal::of_head(refused.outcome.status));
     }
 
     fn visit(&self, _request: &Request, _client: SocketAddr) -> &Self {
