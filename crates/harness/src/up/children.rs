@@ -22,7 +22,7 @@ use sidelong_app::Event;
 use sidelong_app::Failure;
 
 /// Longest wait for a process to be ready.
-const READY_MAX: Duration = Duration::from_secs(20);
+const READY_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for a process to end after SIGTERM.
 const END_MAX: Duration = Duration::from_secs(5);
 /// Pauses before a process that died, or could not be started, is started again: the first, doubled up to the last.

@@ -451,21 +451,24 @@ fn messages_pass_in_all_their_forms() {
 #[test]
 fn what_is_no_request_is_refused_at_once() {
     const POST: &str = "POST / HTTP/1.1\r\nhost: a.test\r\n";
+    // What is wrong with a body comes after the head, whose request has an end of its own.
     let wrong = [
-        ("\0\0\0\0\r\n\r\n", "400"),
-        ("GET\r\n\r\n", "400"),
-        ("GET / HTTP/9.9\r\nhost: a.test\r\n\r\n", "505"),
-        ("GET / HTTP/1.1\r\nhost a.test\r\n\r\n", "400"),
-        (&format!("{POST}content-length: -1\r\n\r\n"), "400"),
-        (&format!("{POST}content-length: 1\r\ncontent-length: 2\r\n\r\nxx"), "400"),
-        (&format!("{POST}content-length: 1048577\r\n\r\n"), "413"),
-        (&format!("{POST}transfer-encoding: chunked\r\n\r\nzz\r\n"), "400"),
-        (&format!("{POST}transfer-encoding: chunked\r\n\r\n100001\r\n{}", "x".repeat(0x100001)), "413"),
+        ("\0\0\0\0\r\n\r\n", "400", &["malformed"][..]),
+        ("GET\r\n\r\n", "400", &["malformed"]),
+        ("GET / HTTP/9.9\r\nhost: a.test\r\n\r\n", "505", &["unsupported"]),
+        ("GET / HTTP/1.1\r\nhost a.test\r\n\r\n", "400", &["malformed"]),
+        ("TRACE / HTTP/1.1\r\nhost: a.test\r\n\r\n", "405", &["method"]),
+        (&format!("{POST}expect: tea\r\n\r\n"), "417", &["unsupported"]),
+        (&format!("{POST}content-length: -1\r\n\r\n"), "400", &["malformed"]),
+        (&format!("{POST}content-length: 1\r\ncontent-length: 2\r\n\r\nxx"), "400", &["malformed"]),
+        (&format!("{POST}content-length: 1048577\r\n\r\n"), "413", &[]),
+        (&format!("{POST}transfer-encoding: chunked\r\n\r\nzz\r\n"), "400", &[]),
+        (&format!("{POST}transfer-encoding: chunked\r\n\r\n100001\r\n{}", "x".repeat(0x100001)), "413", &[]),
     ];
-    for (words, status) in wrong {
+    for (words, status, events) in wrong {
         let played = play(&[Send(words.to_owned().leak())], &[HANGS]);
         assert_eq!((&*played.answers(), played.ended), (status, 0), "{words:.99}: {played:?}");
-        assert_eq!(played.events, [""; 0], "{words:.99}");
+        assert_eq!(played.events, events, "{words:.99}");
     }
 }
 
@@ -544,17 +547,4 @@ fn answers_are_taken_as_servers_write_them() {
     let upgrade = play(&[GET, Get("no"), Leave], &[Plays(&[&[ASKED, Send(UPGRADE)]])]);
     assert!(upgrade.text.contains("upgrade: websocket\r\n"), "{upgrade:#?}");
     assert!(upgrade.text.contains("connection: upgrade\r\n"), "{upgrade:#?}");
-}
-
-#[test]
-fn each_refused_request_is_told() {
-    for (request, answers, why) in [
-        ("GET /# HTTP/1.1\r\nhost: a\r\n\r\n", "400", "malformed"),
-        ("TRACE / HTTP/1.1\r\nhost: a\r\n\r\n", "405", "method"),
-        ("GET / HTTP/1.1\r\nhost: a\r\nexpect: tea\r\n\r\n", "417", "unsupported"),
-        ("GET / HTTP/3.0\r\nhost: a\r\n\r\n", "505", "unsupported"),
-    ] {
-        let played = play(&[Send(request)], &[]);
-        assert_eq!((&*played.answers(), &played.events[..]), (answers, &[why.to_owned()][..]), "{request}");
-    }
 }
