@@ -89,12 +89,12 @@ fn translated(request: &Request) -> String {
     let nodes = request.forwarded_for().flat_map(elements).map(known);
     let nodes: Vec<_> = nodes.map(|node| format!("for={}", node.as_deref().unwrap_or("unknown"))).collect();
     let mut protos = request.fields.values(Name::ForwardedProto);
-    let is_one = |proto: &&[u8]| {
-        matches!(proto.to_ascii_lowercase()[..], [b'h', b't', b't', b'p'] | [b'h', b't', b't', b'p', b's'])
+    let proto = match (protos.next(), protos.next()) {
+        (Some(proto), None) if proto.eq_ignore_ascii_case(b"https") => ";proto=https",
+        (Some(proto), None) if proto.eq_ignore_ascii_case(b"http") => ";proto=http",
+        _ => "",
     };
-    let proto = protos.next().filter(|proto| protos.next().is_none() && is_one(proto));
-    let proto = proto.map(|proto| format!(";proto={}", String::from_utf8_lossy(proto).to_ascii_lowercase()));
-    nodes.join(", ") + proto.as_deref().unwrap_or_default()
+    nodes.join(", ") + proto
 }
 
 /// Gives `put` the values `before` and `own` behind them.
