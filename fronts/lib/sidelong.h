@@ -141,7 +141,10 @@ bool sidelong_begin(sidelong_front *front, sidelong_site *site, unsigned node, s
 /* The answer has begun, with a status below 400 or another that tells nothing about the node's speed. */
 void sidelong_answered(sidelong_request *request, bool successfully);
 
-/* The node has failed: it refused the connection, or failed in another way. The request is counted until it has ended. */
+/*
+ * The request has failed: the node refused the connection, or in another way, which may be due to the request. It is counted
+ * until it has ended.
+ */
 void sidelong_failed(sidelong_request *request, bool refused);
 
 /* The request has left the node, with its whole answer or without. */

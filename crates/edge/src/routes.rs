@@ -12,7 +12,7 @@ use http::Method;
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::admission::{self, Client};
 use sidelong_policy::documents::Takes;
-use sidelong_policy::health;
+use sidelong_policy::health::{self, RequestHash};
 use sidelong_proxy::{Answer, Failure, Outcome, Refusal, RefusedHead, Request, Service, Visit};
 use tokio::time::{Instant, sleep};
 
@@ -135,7 +135,10 @@ impl Table {
         tried: Option<NodeId>,
         now: Time,
     ) -> Option<AtNode<'_>> {
-        let at = |node, now| AtNode { view: &self.view, node, stage: Stage::Sent, since: now };
+        let at = |node, now| {
+            let answers = self.view.answers(node);
+            AtNode { view: &self.view, node, stage: Stage::Sent, since: now, answers }
+        };
         let choose = |tried, now| Some(at(self.view.choose(site, tried, now)?, now));
         if let Some(home) = home.filter(|home| self.view.choose_home(site, *home, now)) {
             return Some(at(home, now));
@@ -203,6 +206,7 @@ impl Service for Routes {
             asked: None,
             at: None,
             tried: None,
+            has_failed_at: None,
             tries: 0,
         }
     }
@@ -245,6 +249,8 @@ struct AtNode<'a> {
     stage: Stage,
     /// When it was chosen, or fully sent: the client's time to send it is not the node's.
     since: Time,
+    /// The node's answers at that time.
+    answers: u64,
 }
 
 /// The progress of a request at its node.
@@ -263,6 +269,7 @@ impl AtNode<'_> {
         match (self.stage, stage) {
             (Stage::Sent, Stage::Waiting) => {
                 self.since = clock::now();
+                self.answers = self.view.answers(self.node);
                 self.view.waits(self.node);
             }
             (Stage::Waiting, Stage::Answered) => self.view.waited(self.node),
@@ -294,6 +301,8 @@ pub(crate) struct AtEdge<'a> {
     at: Option<AtNode<'a>>,
     /// The node where it was before.
     tried: Option<NodeId>,
+    /// The node that broke off the answer, or gave an invalid one, if that was the last that it met.
+    has_failed_at: Option<NodeId>,
     tries: u32,
 }
 
@@ -340,18 +349,20 @@ impl Visit for AtEdge<'_> {
         }
     }
 
-    fn failed(&mut self, failure: Failure) {
-        let is_malformed = failure == Failure::Malformed;
+    fn failed(&mut self, request: &Request, failure: Failure) {
+        let Some(at) = &self.at else { return };
+        if failure == Failure::Malformed {
+            self.edge.speeches[at.node.index()].misheard(&self.edge.node_names[at.node.index()]);
+        }
+        let hash = RequestHash::new(request.method().as_str(), request.target());
         let failure = match failure {
             Failure::Refused => health::Failure::Refused,
-            Failure::Unreachable | Failure::Broken | Failure::Malformed => health::Failure::Other,
+            Failure::Unreachable => health::Failure::Unreachable,
+            Failure::Late if self.edge.view.answers(at.node) == at.answers => health::Failure::Silent,
+            Failure::Late | Failure::Broken | Failure::Malformed => health::Failure::Request(Some(hash)),
         };
-        if let Some(at) = &self.at {
-            if is_malformed {
-                self.edge.speeches[at.node.index()].misheard(&self.edge.node_names[at.node.index()]);
-            }
-            self.edge.view.on_failure(at.node, clock::now(), failure);
-        }
+        self.has_failed_at = Some(at.node).filter(|_| matches!(failure, health::Failure::Request(_)));
+        self.edge.view.on_failure(at.node, clock::now(), failure);
     }
 
     fn answered(&mut self, status: u16) {
@@ -362,6 +373,10 @@ impl Visit for AtEdge<'_> {
         let Some(at) = &mut self.at else { return };
         self.edge.view.on_success(at.node);
         if is_final {
+            // Another node answers the same request, so that it was the node's failure.
+            if let Some(failed) = self.has_failed_at.take().filter(|failed| *failed != at.node) {
+                self.edge.view.on_failure(failed, now, health::Failure::Request(None));
+            }
             if let (Some(documents), Some(asked)) = (self.documents, &mut self.asked) {
                 documents.answered(asked, asked.home == at.node, status);
             }

@@ -122,17 +122,23 @@ impl View {
     // For requests.
 
     /// Chooses a node for a request of `site`, other than `tried`, and counts the request there until
-    /// [`View::release`]. `None` if no node is usable.
+    /// [`View::release`]. If none is up, one is chosen that accepts connections as far as is known. `None` if no node is usable.
     pub fn choose(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
         let slot = &self.sites[site.index()];
         let ticket = slot.ticket.fetch_add(1, Ordering::Relaxed);
+        let mut candidates = self.candidates(site, tried, now);
         // A node on trial takes one request; a request that loses the race for it chooses again.
         for attempt in 0..3 {
-            let candidates = self.candidates(site, tried, now);
             let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns().rotate_left(attempt);
-            let chosen = self.balance.choose(&candidates, ticket, random)?;
+            let Some(chosen) = self.balance.choose(&candidates, ticket, random) else {
+                if candidates.least != Least::Up {
+                    return None;
+                }
+                candidates.least = Least::Connects;
+                continue;
+            };
             let node = candidates.node(chosen);
-            if self.enter(node, site, now) {
+            if self.enter(node, site, candidates.least, now) {
                 return Some(node);
             }
         }
@@ -149,7 +155,7 @@ impl View {
         });
         documents::takes_more(self.in_flight_of_all(home, now), of_all, nodes)
             && self.is_usable(home, site, now)
-            && self.enter(home, site, now)
+            && self.enter(home, site, Least::Up, now)
     }
 
     /// Whether `node` serves `site` and answers, as far as is known.
@@ -158,8 +164,8 @@ impl View {
     }
 
     /// Counts a request of `site` at `node`. False if it may not be sent there.
-    fn enter(&self, node: NodeId, site: SiteId, now: Time) -> bool {
-        if !self.admit(node, now) {
+    fn enter(&self, node: NodeId, site: SiteId, least: Least, now: Time) -> bool {
+        if !(self.admit(node, now) || least == Least::Connects && self.health(node).connects()) {
             return false;
         }
         let slot = &self.nodes[node.index()];
@@ -178,7 +184,8 @@ impl View {
     /// The nodes of `site` for a request that has been at `tried`.
     pub(crate) fn candidates(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> SiteView<'_> {
         let (stale, deaf) = (self.is_stale(now), self.is_deaf(now));
-        SiteView { view: self, slot: &self.sites[site.index()], site, tried, now, stale, deaf }
+        let slot = &self.sites[site.index()];
+        SiteView { view: self, slot, site, tried, least: Least::Up, now, stale, deaf }
     }
 
     /// The request to `node` is fully sent, and waits for its answer until [`View::waited`].
@@ -354,9 +361,11 @@ impl View {
         if at.on_trial {
             self.admit(node, now);
         }
-        for (failures, failure) in [(at.refused, Failure::Refused), (at.failed, Failure::Other)] {
+        // Workers do not say which requests have failed. Those between others that were answered say nothing about the node.
+        let failed = if at.answers > 0 { 0 } else { at.failed };
+        for (failures, failure) in [(at.refused, Failure::Refused), (failed, Failure::Request(None))] {
             // More than what takes a node out change nothing.
-            (0..failures.min(self.health.failures.into())).for_each(|_| self.on_failure(node, now, failure));
+            (0..failures.min(self.health.requests.into())).for_each(|_| self.on_failure(node, now, failure));
         }
         if at.in_flight > 0 || at.answers > 0 {
             self.has_come(node, now);
@@ -376,8 +385,7 @@ impl View {
     /// What this edge shares about `node`.
     pub(crate) fn share(&self, node: NodeId) -> NodeShare {
         let slot = &self.nodes[node.index()];
-        let answers = slot.answers.load(Ordering::Relaxed);
-        NodeShare { in_flight: slot.unanswered.load(Ordering::Relaxed), answers }
+        NodeShare { in_flight: slot.unanswered.load(Ordering::Relaxed), answers: self.answers(node) }
     }
 
     /// Takes the other edges' requests at `node`, and the `more` answers that they have seen.
@@ -495,14 +503,27 @@ impl View {
         !matches!(self.health(node).state(now), health::State::Down { .. })
     }
 
-    /// Whether `node` has answered correctly since its last failure.
+    /// Whether requests go to `node` although it is out: it accepts connections as far as is known, and no node of its site is up.
+    pub(crate) fn is_used_all_the_same(&self, node: NodeId, now: Time) -> bool {
+        let site = self.ownership(node).and_then(Ownership::serving_site);
+        !self.is_up(node, now)
+            && self.health(node).connects()
+            && site.is_some_and(|site| self.members(site).all(|member| !self.is_up(member, now)))
+    }
+
+    /// Whether `node` has answered correctly since its last failure, or nothing but requests speaks against it.
     pub fn is_proven(&self, node: NodeId, now: Time) -> bool {
-        matches!(self.health(node).state(now), health::State::Up)
+        self.health(node).is_proven(now)
     }
 
     /// Whether `node` failed, and failed again when it was tried.
     pub fn has_failed_again(&self, node: NodeId) -> bool {
-        Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed)).has_failed_again()
+        self.health(node).has_failed_again()
+    }
+
+    /// Successful answers of `node` that have begun here.
+    pub(crate) fn answers(&self, node: NodeId) -> u64 {
+        self.nodes[node.index()].answers.load(Ordering::Relaxed)
     }
 
     /// Requests of `site` that wait here for a node.
@@ -551,12 +572,22 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// What a node must be at least to be chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Least {
+    /// Up, or to be tried by a request that has not been elsewhere: what has failed at one node may fail at each.
+    Up,
+    /// As [`Health::connects`] says.
+    Connects,
+}
+
 /// One site's nodes, in the form that [`Balance`] needs.
 pub(crate) struct SiteView<'a> {
     view: &'a View,
     slot: &'a SiteSlot,
     site: SiteId,
     tried: Option<NodeId>,
+    least: Least,
     now: Time,
     stale: bool,
     /// Whether the other edges' requests are unknown.
@@ -603,7 +634,12 @@ impl Candidates for SiteView<'_> {
 
     fn usable(&self, candidate: usize) -> bool {
         let node = self.node(candidate);
-        self.tried != Some(node) && self.view.is_usable(node, self.site, self.now)
+        let is_fit = match (self.least, self.tried) {
+            (Least::Up, None) => self.view.is_up(node, self.now),
+            (Least::Up, Some(_)) => self.view.health(node).state(self.now) == health::State::Up,
+            (Least::Connects, _) => self.view.health(node).connects(),
+        };
+        is_fit && self.tried != Some(node) && self.view.serves(node, self.site)
     }
 }
 

@@ -114,7 +114,7 @@ async fn forward<S: Service, D: Answerable>(
             }
             Err(ConnectError::Busy) => return Err(Answer::NO_SERVER),
             Err(ConnectError::Server(failure)) => {
-                visit.failed(failure);
+                visit.failed(request, failure);
                 // Nothing was sent, so even a request that is not idempotent may go to another server.
                 if retries_left > 0 && replay.is_whole() {
                     continue;
@@ -170,11 +170,11 @@ async fn forward<S: Service, D: Answerable>(
                 Answer::GATEWAY_TIMEOUT
             }
             Trouble::Broken => {
-                visit.failed(Failure::Broken);
+                visit.failed(request, Failure::Broken);
                 Answer::BAD_GATEWAY
             }
             Trouble::Malformed => {
-                visit.failed(Failure::Malformed);
+                visit.failed(request, Failure::Malformed);
                 Answer::BAD_GATEWAY
             }
             Trouble::Late => {
@@ -184,7 +184,7 @@ async fn forward<S: Service, D: Answerable>(
                 }
                 // A pause in an answer that has begun, as in a stream of events, does not show that the server has failed.
                 if !ended.has_begun {
-                    visit.failed(Failure::Broken);
+                    visit.failed(request, Failure::Late);
                 }
                 Answer::GATEWAY_TIMEOUT
             }

@@ -49,8 +49,8 @@ pub trait Visit {
     /// The whole request was sent to the server.
     fn sent(&mut self);
 
-    /// The server has failed. Failures of the client, and of this machine, are not reported.
-    fn failed(&mut self, failure: Failure);
+    /// The request has failed at the server. Failures of the client, and of this machine, are not reported.
+    fn failed(&mut self, request: &Request, failure: Failure);
 
     /// The server has begun to answer with this status, which may be an informational one.
     fn answered(&mut self, status: u16);
@@ -145,14 +145,16 @@ impl Refusal {
     }
 }
 
-/// How a server failed.
+/// How a request failed at its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It did not accept a connection.
     Refused,
     /// It did not accept a connection in time.
     Unreachable,
-    /// It did not answer in time, or broke off its answer.
+    /// It did not answer in time.
+    Late,
+    /// It closed the connection before it had answered, or broke off its answer.
     Broken,
     /// Its answer is no valid one of the version of HTTP that it is said to speak.
     Malformed,

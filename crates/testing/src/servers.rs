@@ -101,8 +101,8 @@ fn nginx_command_of(directory: &Path, servers: &[(String, String)]) -> Command {
     command
 }
 
-/// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms. The answer's body is
-/// `name`. [`sites_at_once`] reads its log of requests. `None`, with a printed reason, without gunicorn.
+/// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms, and one for
+/// `/closed` gets no answer. The answer's body is `name`. [`sites_at_once`] reads its log of requests. `None`, with a printed reason, without gunicorn.
 pub fn gunicorn(
     cluster: &Cluster,
     name: &str,
@@ -131,6 +131,8 @@ pub fn gunicorn_with(
          def application(environ, start_response):\n    \
          host = environ['HTTP_HOST']\n    \
          digits = environ['PATH_INFO'].strip('/')\n    \
+         if environ['PATH_INFO'] == '/closed':\n        \
+         environ['gunicorn.socket'].shutdown(2)\n    \
          os.write(log, f'{{host}} begins\\n'.encode())\n    \
          time.sleep(int(digits) / 1000 if digits.isdigit() else 0)\n    \
          os.write(log, f'{{host}} ends\\n'.encode())\n    \

@@ -48,7 +48,7 @@ fn an_answer_before_the_end_of_its_request_leaves_the_count_of_the_unanswered() 
     scan(&view, node, Ownership::serving(SITE, 1));
     for stages in [[Stage::Waiting, Stage::Answered], [Stage::Answered, Stage::Waiting]] {
         assert_eq!(view.choose(SITE, None, clock::now()), Some(node));
-        let mut at = AtNode { view: &view, node, stage: Stage::Sent, since: clock::now() };
+        let mut at = AtNode { view: &view, node, stage: Stage::Sent, since: clock::now(), answers: 0 };
         stages.into_iter().for_each(|stage| at.enter(stage));
         drop(at);
         assert_eq!((view.in_flight(node), view.share(node).in_flight), (0, 0));
@@ -209,6 +209,39 @@ fn what_outlasts_a_drain_is_cut_and_goes_to_another_node() {
         assert!(read(&mut edge.client).await.starts_with("HTTP/1.1 200 "));
         assert!(edge.view.is_up(NODES[0], clock::now()), "the node is not blamed");
         assert_eq!(edge.view.in_flight(NODES[0]), 0);
+    });
+}
+
+/// The first node closes at each request, and the second answers.
+#[test]
+fn a_failure_is_the_requests_until_another_node_has_answered_it() {
+    run(view(), None, async |mut edge| {
+        scan(&edge.view, NODES[0], Ownership::serving(SITE, 1));
+        for _ in 0..9 {
+            edge.client.write_all(GET.as_bytes()).await.unwrap();
+            let closed = edge.accept(NODES[0]).await;
+            drop(closed);
+            // The retry waits for another node, and then takes the same one.
+            drop(edge.accept(NODES[0]).await);
+            assert!(read(&mut edge.client).await.starts_with("HTTP/1.1 502 "));
+        }
+        assert!(edge.view.is_up(NODES[0], clock::now()), "no other request has failed, and no node has answered this one");
+        scan(&edge.view, NODES[1], Ownership::serving(SITE, 1));
+        let mut answered = 0;
+        while edge.view.is_up(NODES[0], clock::now()) {
+            edge.client.write_all(GET.as_bytes()).await.unwrap();
+            let mut second = loop {
+                tokio::select! {
+                    closed = edge.servers[0].recv() => drop(closed),
+                    second = edge.servers[1].recv() => break second.unwrap(),
+                }
+            };
+            read(&mut second).await;
+            second.write_all(OK.as_bytes()).await.unwrap();
+            assert!(read(&mut edge.client).await.starts_with("HTTP/1.1 200 "));
+            answered += 1;
+            assert!(answered < 9, "the first node is at fault");
+        }
     });
 }
 

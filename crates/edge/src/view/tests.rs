@@ -133,6 +133,33 @@ fn a_failed_node_is_out_until_one_request_has_tried_it() {
 }
 
 #[test]
+fn the_retry_of_a_request_is_no_trial() {
+    let view = view();
+    let [failed, tried] = [0, 1].map(NodeId::new);
+    view.on_failure(failed, ms(10), Failure::Refused);
+    let later = ms(100);
+    assert!((0..30).all(|_| view.choose(SITE, Some(tried), later) == Some(NodeId::new(2))));
+    assert!((0..30).any(|_| view.choose(SITE, None, later) == Some(failed)));
+}
+
+/// As one bad request after another takes them out.
+#[test]
+fn a_site_whose_nodes_are_all_out_for_failures_of_requests_uses_them_all_the_same() {
+    let view = view();
+    let members = [0, 1, 2].map(NodeId::new);
+    for node in members {
+        (0..3).for_each(|_| view.on_failure(node, ms(10), Failure::Request(None)));
+    }
+    assert!(members.iter().all(|node| !view.is_up(*node, ms(11)) && view.is_proven(*node, ms(11))));
+    assert!((0..9).all(|_| view.choose(SITE, None, ms(11)).is_some()));
+    assert_ne!(view.choose(SITE, Some(members[0]), ms(11)), Some(members[0]));
+    view.on_failure(members[0], ms(11), Failure::Refused);
+    assert!((0..9).all(|_| view.choose(SITE, None, ms(12)) != Some(members[0])), "it refuses connections");
+    view.on_success(members[1]);
+    assert!((0..9).all(|_| view.choose(SITE, None, ms(12)) == Some(members[1])), "it has answered");
+}
+
+#[test]
 fn what_other_edges_have_counts_until_they_are_not_heard() {
     let view = View { balance: Balance::LeastConnections, ..view() };
     let [first, second, third] = [0, 1, 2].map(NodeId::new);

@@ -34,7 +34,7 @@ fn a_decision_allocates_nothing() {
                 view.answered(node, now, Duration::from_millis(1));
                 view.release(node);
                 match now.as_ns() % 7 {
-                    0 => view.on_failure(node, now, Failure::Other),
+                    0 => view.on_failure(node, now, Failure::Silent),
                     _ => view.on_success(node),
                 }
             }

@@ -283,7 +283,7 @@ impl Visit for Recording<'_> {
 
     fn sent(&mut self) {}
 
-    fn failed(&mut self, failure: Failure) {
+    fn failed(&mut self, _request: &Request, failure: Failure) {
         self.service.note(format!("{failure:?}"));
     }
 

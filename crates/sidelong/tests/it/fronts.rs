@@ -50,24 +50,24 @@ macro_rules! conformance {
 conformance! {
     nginx Nginx {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
         a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     httpd Httpd {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
         a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     envoy Envoy {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
         a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected
+        files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
     }
-    haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die agents_may_die }
+    haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die agents_may_die a_bad_url_takes_no_site_down }
 }
 
 /// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
@@ -308,6 +308,26 @@ fn by_hand_and_both_families(cluster: &mut Cluster) {
         Ok(address) => cluster.file.nodes[1].server = Some(address.into()),
         Err(error) => skipped(&format!("fronts: nodes with IPv6 addresses: ::1 cannot be bound: {error}")),
     }
+}
+
+/// Servers close at its requests, and answer all others.
+fn a_bad_url_takes_no_site_down(kind: Kind) {
+    let Some(controlled) = Controlled::start(kind, by_hand) else { return };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for site in ["alpha.test", "alpha.test", "beta.test", "beta.test"] {
+            let bad = || {
+                let reply = try_get(controlled.address(), site, "/closed");
+                assert!(reply.is_ok_and(|reply| (502..=504).contains(&reply.status)), "{site}");
+            };
+            scope.spawn(|| while !stop.load(Ordering::Relaxed) { bad() });
+        }
+        let watched = controlled.watch();
+        (0..4).for_each(|_| watched.go_on());
+        stop.store(true, Ordering::Relaxed);
+        watched.end();
+    });
+    controlled.end();
 }
 
 /// No server has requests of two sites at once, though nodes move under load.

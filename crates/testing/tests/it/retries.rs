@@ -3,16 +3,29 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use sidelong_config::{Forwarded, NodeEntry};
 
-use sidelong_testing::{Client, Cluster, Here, eventually, metrics, try_get};
+use sidelong_harness::programs;
+use sidelong_testing::servers::haproxy_program;
+use sidelong_testing::{Client, Cluster, Here, Running, eventually, metrics, try_get};
 
 /// A server's answer to the `n`-th request of a connection; `None` closes the connection.
 type Answers = fn(n: usize) -> Option<&'static str>;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// Paths whose requests each server fails: it closes, breaks its answer off, sends none that is valid, or says nothing more.
+const BAD: [(&str, Option<&str>); 4] = [
+    ("/closed", None),
+    ("/broken", Some("HTTP/1.1 200 OK\r\ncontent-le")),
+    ("/malformed", Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok")),
+    ("/silent", Some("")),
+];
 
 /// A server that records the heads of requests.
 struct Stub {
@@ -61,8 +74,9 @@ fn serve(stream: TcpStream, answers: Answers, heads: &Mutex<Vec<String>>) {
         if stream.read_exact(&mut body).is_err() {
             return;
         }
+        let bad = BAD.iter().find(|bad| head.starts_with(&format!("GET {} ", bad.0)));
         heads.lock().unwrap().push(head);
-        let Some(answer) = answers(n) else { return };
+        let Some(answer) = bad.map_or_else(|| answers(n), |bad| bad.1) else { return };
         if stream.get_mut().write_all(answer.as_bytes()).is_err() {
             return;
         }
@@ -147,6 +161,73 @@ fn a_node_that_breaks_costs_no_answer_while_another_serves() {
     let broken = bench.stubs[0].count("GET");
     assert!(broken < asked, "it is taken out: asked {broken} times of {asked}");
     assert_eq!(bench.stubs[1].count("GET"), asked);
+}
+
+/// How long the requests took of clients who ask for what is fine, while others ask for `bad`; and how many failed.
+fn beside(proxy: SocketAddr, bad: &str) -> (Vec<Duration>, usize) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let reply = try_get(proxy, "alpha.test", bad);
+                    assert!(reply.is_ok_and(|reply| (502..=504).contains(&reply.status)), "{bad}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+        }
+        let ask = || {
+            std::thread::sleep(Duration::from_millis(10));
+            let begun = Instant::now();
+            let is_good = try_get(proxy, "alpha.test", "/").is_ok_and(|reply| reply.status == 200);
+            is_good.then(|| begun.elapsed())
+        };
+        let clients: Vec<_> = (0..5).map(|_| scope.spawn(|| (0..60).map(|_| ask()).collect())).collect();
+        let asked: Vec<Vec<_>> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        stop.store(true, Ordering::Relaxed);
+        let (mut took, failed): (Vec<_>, Vec<_>) = asked.into_iter().flatten().partition(Option::is_some);
+        took.sort_unstable();
+        (took.into_iter().flatten().collect(), failed.len())
+    })
+}
+
+/// Beside HAProxy, before the same servers.
+#[test]
+fn one_bad_url_takes_no_site_down() {
+    let bench = Bench::with(&[|_| Some(OK); 3], |cluster| {
+        cluster.file.limits.response_timeout = Duration::from_secs(1);
+    });
+    let servers = bench.stubs.iter().zip(1..).map(|(stub, n)| format!("    server s{n} {}\n", stub.address));
+    let listen = bench.cluster.at(6001);
+    let config = format!(
+        "global\n    nbthread 1\n\ndefaults\n    mode http\n    retries 1\n    option redispatch 1\n    retry-on all-retryable-errors\n    \
+         timeout connect 1s\n    timeout client 9s\n    timeout server 1s\n\nfrontend front\n    bind {listen}\n    \
+         default_backend servers\n\nbackend servers\n    balance leastconn\n{}",
+        servers.collect::<String>()
+    );
+    let haproxy = haproxy_program().map(|program| {
+        let mut command = Command::new(program);
+        command.args(programs::haproxy(&bench.cluster.path("haproxy"), &config).unwrap());
+        let running = Running::start_command(command);
+        eventually("HAProxy serves", || try_get(listen, "alpha.test", "/").is_ok());
+        running
+    });
+    let p99 = |took: &[Duration]| took[took.len() * 99 / 100];
+    for (bad, _) in BAD {
+        let mut rounds = (0..5).map(|_| {
+            let (ours, failed) = beside(bench.cluster.edge(0), bad);
+            assert_eq!(failed, 0, "of 300 beside {bad}");
+            let theirs = haproxy.as_ref().map(|_| beside(listen, bad).0);
+            let both = (p99(&ours), theirs.map_or(Duration::MAX, |theirs| p99(&theirs)));
+            println!("beside {bad}: p99 {:?}, HAProxy's {:?}", both.0, both.1);
+            both
+        });
+        assert!(rounds.any(|(ours, theirs)| ours <= theirs.saturating_mul(2)), "p99 beside {bad}");
+    }
+    let up = bench.cluster.file.nodes.iter().map(|node| format!("sidelong_edge_node_up{{node=\"{}\"}}", node.name));
+    let metrics = metrics(bench.cluster.admin(0));
+    assert!(up.into_iter().all(|up| metrics[&up] == 1.0), "{metrics:?}");
+    haproxy.map(Running::end);
 }
 
 #[test]

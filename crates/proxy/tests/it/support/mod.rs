@@ -59,7 +59,7 @@ impl Visit for &Fixed {
 
     fn sent(&mut self) {}
 
-    fn failed(&mut self, failure: Failure) {
+    fn failed(&mut self, _request: &Request, failure: Failure) {
         panic!("the server has not failed: {failure:?}");
     }
 
