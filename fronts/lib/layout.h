@@ -22,9 +22,9 @@
 #define SLOTS 128
 #define PLACES_MAX 128
 #define KIND_CHOICE 9
-#define LAYOUT_CHOICE 0x6ddbebfc96dcaf28ull
+#define LAYOUT_CHOICE 0x9979f04a0639fe82ull
 #define KIND_WORKERS 10
-#define LAYOUT_WORKERS 0x2c5defa73b2bcfaull
+#define LAYOUT_WORKERS 0x980047e3ca90b14cull
 #define KIND_KERNEL 5
 #define LAYOUT_KERNEL 0xf04f88da07e4c42dull
 
@@ -59,8 +59,10 @@
 
 #define HEALTH_PHASE_AT 62
 #define HEALTH_PHASE_MAX 3
-#define HEALTH_COUNT_AT 54
-#define HEALTH_COUNT_MAX 255
+#define HEALTH_COUNT_AT 56
+#define HEALTH_COUNT_MAX 63
+#define HEALTH_CAUSE_AT 54
+#define HEALTH_CAUSE_MAX 3
 #define HEALTH_UNTIL_US_AT 0
 #define HEALTH_UNTIL_US_MAX 0x3fffffffffffffull
 

@@ -71,8 +71,8 @@ fn a_change_of_layout_is_seen() {
         (RegionKind::Kernel, "f04f88da07e4c42d"),
         (RegionKind::Share, "7f87da57009133a5"),
         (RegionKind::Front, "867280aff212a943"),
-        (RegionKind::Choice, "6ddbebfc96dcaf28"),
-        (RegionKind::Workers, "02c5defa73b2bcfa"),
+        (RegionKind::Choice, "9979f04a0639fe82"),
+        (RegionKind::Workers, "980047e3ca90b14c"),
         (RegionKind::Cache, "e53f45c4090128b6"),
         (RegionKind::Claims, "a30f7931f7ef1abc"),
     ];

@@ -230,10 +230,11 @@ fn a_failure_is_the_requests_until_another_node_has_answered_it() {
         let mut answered = 0;
         while edge.view.is_up(NODES[0], clock::now()) {
             edge.client.write_all(GET.as_bytes()).await.unwrap();
+            let [first, second] = &mut edge.servers[..] else { unreachable!() };
             let mut second = loop {
                 tokio::select! {
-                    closed = edge.servers[0].recv() => drop(closed),
-                    second = edge.servers[1].recv() => break second.unwrap(),
+                    closed = first.recv() => drop(closed),
+                    second = second.recv() => break second.unwrap(),
                 }
             };
             read(&mut second).await;

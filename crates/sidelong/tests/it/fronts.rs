@@ -313,14 +313,15 @@ fn by_hand_and_both_families(cluster: &mut Cluster) {
 /// Servers close at its requests, and answer all others.
 fn a_bad_url_takes_no_site_down(kind: Kind) {
     let Some(controlled) = Controlled::start(kind, by_hand) else { return };
-    let stop = AtomicBool::new(false);
+    let (address, stop) = (controlled.address(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         for site in ["alpha.test", "alpha.test", "beta.test", "beta.test"] {
-            let bad = || {
-                let reply = try_get(controlled.address(), site, "/closed");
-                assert!(reply.is_ok_and(|reply| (502..=504).contains(&reply.status)), "{site}");
-            };
-            scope.spawn(|| while !stop.load(Ordering::Relaxed) { bad() });
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let reply = try_get(address, site, "/closed");
+                    assert!(reply.is_ok_and(|reply| (502..=504).contains(&reply.status)), "{site}");
+                }
+            });
         }
         let watched = controlled.watch();
         (0..4).for_each(|_| watched.go_on());

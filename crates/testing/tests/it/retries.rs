@@ -166,6 +166,12 @@ fn a_node_that_breaks_costs_no_answer_while_another_serves() {
 /// How long the requests took of clients who ask for what is fine, while others ask for `bad`; and how many failed.
 fn beside(proxy: SocketAddr, bad: &str) -> (Vec<Duration>, usize) {
     let stop = AtomicBool::new(false);
+    let ask = || {
+        std::thread::sleep(Duration::from_millis(10));
+        let begun = Instant::now();
+        let is_good = try_get(proxy, "alpha.test", "/").is_ok_and(|reply| reply.status == 200);
+        is_good.then(|| begun.elapsed())
+    };
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -176,12 +182,6 @@ fn beside(proxy: SocketAddr, bad: &str) -> (Vec<Duration>, usize) {
                 }
             });
         }
-        let ask = || {
-            std::thread::sleep(Duration::from_millis(10));
-            let begun = Instant::now();
-            let is_good = try_get(proxy, "alpha.test", "/").is_ok_and(|reply| reply.status == 200);
-            is_good.then(|| begun.elapsed())
-        };
         let clients: Vec<_> = (0..5).map(|_| scope.spawn(|| (0..60).map(|_| ask()).collect())).collect();
         let asked: Vec<Vec<_>> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         stop.store(true, Ordering::Relaxed);
@@ -194,7 +194,8 @@ fn beside(proxy: SocketAddr, bad: &str) -> (Vec<Duration>, usize) {
 /// Beside HAProxy, before the same servers.
 #[test]
 fn one_bad_url_takes_no_site_down() {
-    let bench = Bench::with(&[|_| Some(OK); 3], |cluster| {
+    let good: Answers = |_| Some(OK);
+    let bench = Bench::with(&[good; 3], |cluster| {
         cluster.file.limits.response_timeout = Duration::from_secs(1);
     });
     let servers = bench.stubs.iter().zip(1..).map(|(stub, n)| format!("    server s{n} {}\n", stub.address));
