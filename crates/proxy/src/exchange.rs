@@ -16,7 +16,7 @@ use crate::pool::{ConnectError, Connection};
 use crate::pump::{Downstream, Pump, Replay, Trouble};
 use crate::request::{Request, Version};
 use crate::response::Response;
-use crate::service::{Failure, Outcome, Refusal, Service, Visit};
+use crate::service::{Failure, Limits, Outcome, Refusal, Service, Visit};
 use crate::stored::Stored;
 use crate::worker::Worker;
 
@@ -144,8 +144,10 @@ async fn forward<S: Service, D: Answerable>(
                 {
                     worker.pool.put(server, wire);
                 }
-                let is_clean = client.duplex().is_read() && !ended.is_tunnel;
-                return Ok(if is_clean { Left::Clean } else { Left::Unread });
+                if !ended.is_tunnel && (client.duplex().is_read() || read_on(client, request, visit, limits).await) {
+                    return Ok(Left::Clean);
+                }
+                return Ok(Left::Unread);
             }
             Some(trouble) => trouble,
         };
@@ -226,6 +228,16 @@ async fn reply<S: Service, D: Answerable>(
         return Left::Clean;
     }
     Left::Unread
+}
+
+/// Reads the rest of a body over HTTP/2 for a moment, though it is answered: some clients lose an answer whose stream is reset behind it
+/// (curl 7.88). Returns whether its end was reached.
+async fn read_on<D: Answerable>(client: &mut D, request: &Request, visit: &mut impl Visit, limits: &Limits) -> bool {
+    if request.version() != Version::Http2 {
+        return false;
+    }
+    visit.leave();
+    timeout(LINGER_MAX, pass_over(client.duplex(), limits.body_bytes_max)).await == Ok(true)
 }
 
 /// Reads the rest of a body, up to `bytes_max`; returns whether its end was reached.

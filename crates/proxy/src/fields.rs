@@ -22,6 +22,7 @@ impl Span {
 pub(crate) enum Name {
     Connection,
     ContentLength,
+    ContentType,
     Cookie,
     Date,
     Expect,
@@ -57,6 +58,7 @@ impl Name {
             9 => ("forwarded", Name::Forwarded),
             10 if name[0] | 0x20 == b'c' => ("connection", Name::Connection),
             10 => ("keep-alive", Name::KeepAlive),
+            12 if name[0] | 0x20 == b'c' => ("content-type", Name::ContentType),
             12 => ("max-forwards", Name::MaxForwards),
             14 if name[0] | 0x20 == b'c' => ("content-length", Name::ContentLength),
             14 => ("http2-settings", Name::Http2Settings),

@@ -24,7 +24,8 @@ use crate::wire::BodyError;
 /// A client that reads an answer more slowly than this, in bytes a second over [`Limits::response_timeout`], is let go. Below
 /// any modem.
 pub const SEND_RATE_MIN: u64 = 500;
-/// Longest silence in a tunnel, as after an upgrade to WebSocket.
+/// Longest silence in a tunnel, as after an upgrade to WebSocket, and of a server in a stream of events. TCP's keepalive finds out a
+/// server that has vanished.
 const TUNNEL_IDLE_MAX: Duration = Duration::from_secs(3600);
 /// A request that may be cut asks this often at least whether it is.
 pub const CUT_CHECK: Duration = Duration::from_secs(1);
@@ -125,6 +126,7 @@ pub(crate) struct Pump<'a, D, U, V> {
     down: Down,
     replayed: usize,
     is_tunnel: bool,
+    is_of_events: bool,
     /// Informational responses so far, and their bytes.
     informed: u32,
     informed_bytes: usize,
@@ -187,6 +189,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             down: Down::Head,
             replayed: 0,
             is_tunnel: false,
+            is_of_events: false,
             informed: 0,
             informed_bytes: 0,
             body_due: after(Instant::now(), limits.body_timeout),
@@ -429,6 +432,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
                 // What an HTTP/2 server sends where there is no body belongs to nothing.
                 let is_over = self.response.framing == Framing::Empty || self.server.duplex().is_read();
                 self.down = if is_over { Down::End } else { Down::Body };
+                self.is_of_events = self.response.is_of_events();
             }
         }
         Ok(true)
@@ -449,6 +453,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
     /// Ready with who is overdue.
     fn poll_deadlines(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, waits: Waits) -> Poll<Trouble> {
         let limit = if self.is_tunnel { TUNNEL_IDLE_MAX } else { self.limits.response_timeout };
+        let server_limit = if self.is_of_events { TUNNEL_IDLE_MAX } else { limit };
         if !waits.for_server || waits.for_client {
             self.server_since = None;
         } else if self.server_since.is_none() {
@@ -464,7 +469,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
                 Some(Duration::ZERO) => return Poll::Ready(Trouble::Cut),
                 cut_in => cut_in.map(|within| Instant::now() + within.min(CUT_CHECK)),
             };
-            let server_due = self.server_since.map(|since| after(since, limit));
+            let server_due = self.server_since.map(|since| after(since, server_limit));
             let client_due = self.client_since.map(|(since, _)| after(since, limit));
             let body_due = (waits.for_body && !self.is_tunnel).then_some(self.body_due);
             let Some(due) = [server_due, client_due, body_due, cut_due].into_iter().flatten().min() else {

@@ -131,6 +131,15 @@ impl Response {
         self.fields.bytes()
     }
 
+    /// Whether it is a stream of events, which comes in pieces with pauses of any length (HTML, 9.2.5).
+    pub(crate) fn is_of_events(&self) -> bool {
+        let is_so = |value: &[u8]| {
+            let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+            kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+        };
+        self.fields.values(Name::ContentType).any(is_so)
+    }
+
     pub(crate) fn is_informational(&self) -> bool {
         self.status < 200
     }

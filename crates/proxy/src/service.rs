@@ -180,7 +180,8 @@ pub struct Limits {
     /// count. Once the server answers meanwhile, from the last
     /// bytes of either.
     pub body_timeout: Duration,
-    /// For a server: from the end of the request to its first bytes, and between any two reads or writes. For a client that
+    /// For a server: from the end of the request to its first bytes, and between any two reads or writes, but an hour in a tunnel
+    /// and a stream of events. For a client that
     /// reads too slowly: in each such time it must take [`SEND_RATE_MIN`](crate::SEND_RATE_MIN).
     pub response_timeout: Duration,
     /// From one request to the next one's first byte.

@@ -222,6 +222,8 @@ fn a_server_has_its_time() {
     let hints = "103, ".repeat(100) + "502";
     const PACED: Server = Plays(&[&[ASKED, HALF, Pace("x", 7, RESPONSE_S - 1)]]);
     const NO_END: Server = Plays(&[&[ASKED, HALF, Leave]]);
+    const EVENTS: Step =
+        Send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncontent-length: 3\r\n\r\n");
     check(&[
         (
             "just in time",
@@ -231,16 +233,25 @@ fn a_server_has_its_time() {
             RESPONSE_S - 1,
             &[],
         ),
-        ("never", &[POST], &[HANGS], "504", RESPONSE_S + IDLE_S, &["Broken"]),
+        ("never", &[POST], &[HANGS], "504", RESPONSE_S + IDLE_S, &["Late"]),
+        (
+            "events with pauses of 50 minutes",
+            &[GET, Get("xxx"), Leave],
+            &[Plays(&[&[ASKED, EVENTS, Pace("x", 3, 3_000)]])],
+            "200 xxx",
+            9_000,
+            &[],
+        ),
+        ("events that do not go on", &[GET], &[Plays(&[&[ASKED, EVENTS]])], "200", 3_600, &[]),
         (
             "what may be repeated is",
             &[GET],
             &[HANGS, HANGS],
             "504",
             2 * RESPONSE_S + IDLE_S,
-            &["Broken", "Broken"],
+            &["Late", "Late"],
         ),
-        ("and answered", ASKS, &[HANGS, SERVES], "200 ok", RESPONSE_S, &["Broken"]),
+        ("and answered", ASKS, &[HANGS, SERVES], "200 ok", RESPONSE_S, &["Late"]),
         ("informed meanwhile", ASKS, &[INTERIM], "103, 103, 200 ok", 3 * (RESPONSE_S - 1), &[]),
         ("informed without end", &[POST, Get(" 502 "), Leave], &[HINTS], &hints, 100, &["Broken"]),
         ("a long answer", &[GET], &[PACED], "200 okxxxxxxx", 7 * (RESPONSE_S - 1) + IDLE_S, &[]),

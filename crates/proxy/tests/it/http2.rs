@@ -173,7 +173,7 @@ fn each_request_has_its_own_deadlines() {
                 async { (answer.await.unwrap().status().as_u16(), pair.begun().elapsed().as_secs()) };
             let hangs = async { (hangs.await.unwrap(), pair.begun().elapsed().as_secs()) };
             assert_eq!(tokio::join!(dripped, hangs), ((408, BODY_S), (504, 3 + RESPONSE_S)));
-            assert_eq!(pair.events(), ["too-slow", "Broken"]);
+            assert_eq!(pair.events(), ["too-slow", "Late"]);
             assert_eq!(status(&mut other, "/", None).await.unwrap(), 504);
         },
     );
@@ -198,6 +198,26 @@ fn a_body_beyond_the_limit_is_refused_alone() {
         }
         assert_eq!(pair.events(), [""; 0]);
     });
+}
+
+/// Else curl 7.88 forgets the answer.
+#[test]
+fn a_request_that_is_answered_before_its_end_is_reset_after_a_moment() {
+    const EARLY: &[Step] = &[
+        Get("\r\n\r\n"),
+        Send("HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno"),
+    ];
+    run(
+        1,
+        |_| (),
+        async |pair, mut connections| {
+            play(connections.remove(0), EARLY);
+            let (answer, mut stream) = client(pair).await.send_request(call("/"), false).unwrap();
+            assert_eq!(answer.await.unwrap().status(), 413);
+            assert_eq!(poll_fn(|cx| stream.poll_reset(cx)).await.unwrap(), Reason::NO_ERROR);
+            assert_eq!(pair.begun().elapsed().as_secs(), 1);
+        },
+    );
 }
 
 /// It reads nothing from its connection, or takes nothing of one answer.
@@ -308,7 +328,7 @@ fn a_request_that_a_server_ends_harms_no_other() {
             assert_eq!(status(&mut client, "/", Some(MESSAGE)).await.unwrap(), 200, "after {path}");
         }
         // That of hanging, and that of hints without end.
-        assert_eq!(pair.events(), ["Broken", "Broken"]);
+        assert_eq!(pair.events(), ["Late", "Broken"]);
     });
 }
 
