@@ -53,6 +53,8 @@ pub struct Setup {
     pub threads: u32,
     /// Most clients at a time.
     pub clients_max: u32,
+    /// After how many seconds a client that says nothing is let go, if it is.
+    pub idle_max_s: Option<u32>,
     /// Where clients connect.
     pub place: Place,
     /// What TLS at TCP ports goes by.
@@ -182,6 +184,7 @@ impl Member {
             // One alone talks to the other caches.
             threads: 1,
             clients_max: peer.clients_max,
+            idle_max_s: None,
             place: Place::Tcp(vec![peer.listen]),
             tls: None,
             unix_mask: 0o700,
@@ -291,6 +294,7 @@ impl Setup {
         Ok(Options {
             threads: self.threads as usize,
             clients_max: self.clients_max as usize,
+            idle_max_s: self.idle_max_s,
             users: self.users.as_ref().map(|(file, login)| users(file, *login)).transpose()?,
             version: sidelong_cache::VERSION.to_owned(),
             settings: self.shown(),
@@ -319,6 +323,7 @@ impl Setup {
             ("evictions", if self.evicts { "on" } else { "off" }.to_owned()),
             ("eviction_rule", self.eviction.to_string()),
             ("num_threads", self.threads.to_string()),
+            ("idle_timeout", self.idle_max_s.unwrap_or(0).to_string()),
             ("cas_enabled", "yes".to_owned()),
             ("hash_algorithm", "siphash13".to_owned()),
             ("auth_enabled_ascii", login(Login::Text)),

@@ -32,6 +32,9 @@ const VICTIMS_MAX: usize = 32;
 
 /// And this often before, if the cheapest page is at least half free.
 const VICTIMS_BEFORE_CLEARING: usize = 4;
+/// Places that a sweep looks at, and for how many a page counts that has none.
+const SWEPT_PLACES: usize = 8192;
+const SWEPT_PAGE: usize = 32;
 /// Tables that take less than this part of the memory are not worth compacting.
 const SPARSE_PART: usize = 64;
 /// Tables are compacted when one of so many slots is free, as long as they are compacted in some milliseconds; larger ones when
@@ -92,7 +95,7 @@ pub enum PutError {
 /// What a cache has and has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Items, expired ones that nobody has asked for included.
+    /// Items, those included that have expired or were flushed and that nobody has come by since.
     pub items: u64,
     /// Bytes of their slots.
     pub item_bytes: u64,
@@ -108,6 +111,8 @@ pub struct Usage {
     pub expired: u64,
     /// See `expired`.
     pub expired_unfetched: u64,
+    /// Items that a sweep has freed because they had expired or were flushed.
+    pub swept: u64,
     /// Pages cleared for items of other sizes.
     pub pages_cleared: u64,
 }
@@ -125,6 +130,10 @@ pub struct Cache {
     epoch: u16,
     /// When the next flush takes effect; 0 for none.
     flush_at: Seconds,
+    /// The latest time that it was told.
+    now: Seconds,
+    /// The page that is swept next.
+    swept: usize,
     counts: Usage,
 }
 
@@ -196,6 +205,8 @@ impl Cache {
             cas: 0,
             epoch: 0,
             flush_at: 0,
+            now: 0,
+            swept: 0,
             counts: Usage::default(),
         }
     }
@@ -351,6 +362,70 @@ impl Cache {
         self.flush_if_due(now);
     }
 
+    /// Frees the items of some pages that have expired or were flushed: of a few thousand places, all in turn. To be called some ten
+    /// times a second.
+    pub fn sweep(&mut self, now: Seconds) {
+        self.flush_if_due(now);
+        let (pages, mut looked) = (self.heap.pages(), 0);
+        for _ in 0..pages {
+            let page = self.swept % pages;
+            self.swept = page + 1;
+            let places = self.heap.places(page..page + 1);
+            looked += places.len().max(SWEPT_PAGE);
+            for at in places {
+                let header = self.header(at);
+                if !header.has(Header::LIVE) || !self.is_over(&header) {
+                    continue;
+                }
+                let hash = self.hash(self.key(at, &header));
+                if self.places.value(hash).is_some_and(|(found, _)| *found == at) {
+                    self.count_over(&header);
+                    self.counts.swept += 1;
+                    self.forget(hash);
+                }
+            }
+            if looked >= SWEPT_PLACES {
+                break;
+            }
+        }
+    }
+
+    /// Hands the items that lie on a page to `show`, each with its key. False if there are no pages of that number or above. What is
+    /// stored or moves while one page after another is asked for may be missed, or shown twice.
+    pub fn on_page(&mut self, page: usize, now: Seconds, mut show: impl FnMut(&[u8], &Item<'_>)) -> bool {
+        self.flush_if_due(now);
+        if page >= self.heap.pages() {
+            return false;
+        }
+        for at in self.heap.places(page..page + 1) {
+            let header = self.header(at);
+            if !header.has(Header::LIVE) || self.is_over(&header) {
+                continue;
+            }
+            let key = self.key(at, &header);
+            let hash = self.hash(key);
+            if let Some(place) = self.places.peek(hash)
+                && self.places.value(hash).is_some_and(|(found, _)| *found == at)
+            {
+                show(key, &self.item(&Found { hash, place, at, header }));
+            }
+        }
+        true
+    }
+
+    /// Whether an item has expired, or was flushed.
+    fn is_over(&self, header: &Header) -> bool {
+        header.epoch() != self.epoch || (header.expires != 0 && header.expires <= self.now)
+    }
+
+    /// Counts an item that is over, if it has expired.
+    fn count_over(&mut self, header: &Header) {
+        if header.epoch() == self.epoch {
+            self.counts.expired += 1;
+            self.counts.expired_unfetched += u64::from(!header.has(Header::FETCHED));
+        }
+    }
+
     fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.hasher;
         hasher.write(key);
@@ -437,11 +512,8 @@ impl Cache {
         if self.key(at, &header) != key {
             return None;
         }
-        if header.epoch() != self.epoch || (header.expires != 0 && header.expires <= now) {
-            if header.epoch() == self.epoch {
-                self.counts.expired += 1;
-                self.counts.expired_unfetched += u64::from(!header.has(Header::FETCHED));
-            }
+        if self.is_over(&header) {
+            self.count_over(&header);
             self.forget(hash);
             return None;
         }
@@ -449,6 +521,7 @@ impl Cache {
     }
 
     fn flush_if_due(&mut self, now: Seconds) {
+        self.now = now;
         if self.flush_at != 0 && self.flush_at <= now {
             self.flush_at = 0;
             self.epoch = self.epoch.wrapping_add(1);
@@ -554,8 +627,13 @@ impl Cache {
     }
 
     fn evict(&mut self, gone: &Gone<At>) {
-        self.counts.evicted += 1;
-        self.counts.evicted_unfetched += u64::from(!self.header(gone.value).has(Header::FETCHED));
+        let header = self.header(gone.value);
+        if self.is_over(&header) {
+            self.count_over(&header);
+        } else {
+            self.counts.evicted += 1;
+            self.counts.evicted_unfetched += u64::from(!header.has(Header::FETCHED));
+        }
         self.free(gone.key, gone.value, gone.bytes);
     }
 

@@ -453,14 +453,15 @@ impl Host<'_> {
     }
 }
 
-/// The number that a value begins with, if nothing else does and white space follows.
+/// The number that a value begins with, if nothing else but white space does and white space follows.
 fn number_in(value: &[u8]) -> Option<u64> {
-    let digits = value.split(u8::is_ascii_whitespace).next()?;
+    let digits = value.trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
     number(digits)
 }
 
-/// A number without a sign.
-pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+/// A number that is not negative.
+pub(crate) fn number(word: &[u8]) -> Option<u64> {
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
     if digits.is_empty() {
         return None;
     }

@@ -364,6 +364,11 @@ impl Heap {
         }
     }
 
+    /// Its pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
     /// All places in use on some pages, and free ones: whoever keeps the items knows which are which.
     pub(crate) fn places(&self, pages: Range<usize>) -> Vec<At> {
         let blocks = pages.start * BLOCKS..pages.end * BLOCKS;

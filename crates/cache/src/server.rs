@@ -57,6 +57,8 @@ pub const OUT_BYTES_MAX: usize = 256 << 10;
 const EVENTS: usize = 256;
 /// Clients that are accepted in a row.
 const ACCEPTS: usize = 64;
+/// What a client is told that finds no place (memcached's).
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// How often a thread does what concerns no client, and looks at the flag to stop.
 const TICK: Duration = Duration::from_millis(100);
 /// The number of that event.
@@ -67,8 +69,10 @@ const TICKER: u64 = u64::MAX;
 pub struct Options {
     /// Threads, at least one.
     pub threads: usize,
-    /// Most clients at a time. Others wait to be accepted.
+    /// Most clients at a time. Others are told so.
     pub clients_max: usize,
+    /// After how many seconds a client that says nothing, and waits for nothing, is let go, if it is.
+    pub idle_max_s: Option<u32>,
     /// The users that may log in, if clients must.
     pub users: Option<Users>,
     /// What `version` answers.
@@ -191,6 +195,8 @@ struct Server<'a> {
     /// The Unix time of second 0, as of the last tick.
     unix_at_0: i64,
     free: Vec<usize>,
+    /// When it was last looked which clients are idle.
+    looked_at: Seconds,
     /// Whether it does not accept now, of the thread that accepts.
     is_paused: bool,
     read: Vec<u8>,
@@ -213,7 +219,7 @@ impl<'a> Server<'a> {
             epoll::add(&epoll, &own.bell, EventData::new_u64(0), EventFlags::IN)?;
         }
         for (number, listener) in listeners.iter().enumerate() {
-            listener.set_nonblocking()?;
+            listener.prepare()?;
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
         let (neighbours, ways, near) = cluster.map_or((None, Vec::new(), None), |cluster| {
@@ -237,6 +243,7 @@ impl<'a> Server<'a> {
             unix_at_0: 0,
             clients: Vec::new(),
             free: Vec::new(),
+            looked_at: 0,
             is_paused: false,
             read: vec![0; READ_BYTES],
             out: Vec::with_capacity(OUT_BYTES_MAX),
@@ -293,16 +300,15 @@ impl<'a> Server<'a> {
     /// Does what concerns no client.
     fn tick(&mut self) -> io::Result<()> {
         self.unix_at_0 = unix_at_0(self.now());
+        self.let_idle_go();
         if self.own.is_some() {
             // The first thread does the rest for all.
             return Ok(());
         }
-        if self.is_paused {
-            // Another thread's client may have gone, or somebody else may have freed descriptors.
-            let is_full = self.store().connections.open >= self.options.clients_max as u64;
-            self.set_paused(is_full)?;
-        }
+        // Another thread's client may have gone, or somebody else may have freed descriptors.
+        self.set_paused(false)?;
         self.publish();
+        self.store().cache.sweep(self.now());
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(&mut locked(self.store).cache, Time(monotonic_ns()));
         }
@@ -313,6 +319,26 @@ impl<'a> Server<'a> {
             return Err(io::Error::other(lost));
         }
         Ok(())
+    }
+
+    /// Lets clients go that have been silent for too long, once a second.
+    fn let_idle_go(&mut self) {
+        let (Some(idle_max_s), now) = (self.options.idle_max_s, self.now()) else { return };
+        if std::mem::replace(&mut self.looked_at, now) == now {
+            return;
+        }
+        for number in 0..self.clients.len() {
+            let is_idle = |client: &Client| {
+                let is_client = matches!(client.talk, Talk::Commands(_));
+                is_client && !client.waits() && now.saturating_sub(client.heard_at) > idle_max_s
+            };
+            if self.clients[number].as_ref().is_some_and(is_idle)
+                && let Some(client) = self.clients[number].take()
+            {
+                self.store().connections.idle += 1;
+                self.keep(number, client, EventFlags::IN, Ok(After::Gone));
+            }
+        }
     }
 
     /// Publishes the figures, if another thread reads them.
@@ -333,17 +359,15 @@ impl<'a> Server<'a> {
         for _ in 0..ACCEPTS {
             let is_for_caches = self.listeners[listener].is_for_caches();
             let stream = match self.accept_one(&self.listeners[listener]) {
-                None => return self.set_paused(true),
-                Some(Ok(stream)) => stream,
-                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Ok(Some(stream)) => stream,
+                Ok(None) => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The client is gone already.
-                Some(Err(error))
-                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
-                {
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {
                     continue;
                 }
                 // Out of descriptors or memory: others may free some.
-                Some(Err(_)) => return self.set_paused(true),
+                Err(_) => return self.set_paused(true),
             };
             let turn = self.store().connections.accepted as usize % self.options.threads;
             match turn.checked_sub(1) {
@@ -377,7 +401,7 @@ impl<'a> Server<'a> {
             self.admit_unauthenticated(number, self.lives);
         }
         let talk = if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) };
-        let client = Client::new(stream, talk, self.lives);
+        let client = Client::new(stream, talk, self.lives, self.now());
         if number == self.clients.len() {
             self.clients.push(None);
         }
@@ -385,20 +409,19 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Accepts a client. `None` if there are as many as may be.
-    fn accept_one(&self, listener: &Listener) -> Option<io::Result<Stream>> {
-        // No other thread makes them more, and all go on with the store while the kernel is asked.
-        let open = self.store().connections.open;
-        if !listener.is_for_caches() && open >= self.options.clients_max as u64 {
-            return None;
+    /// Accepts a client. `None` if there are as many as may be, which it is told.
+    fn accept_one(&self, listener: &Listener) -> io::Result<Option<Stream>> {
+        let mut stream = listener.accept()?;
+        let connections = &mut self.store().connections;
+        connections.accepted += 1;
+        if !listener.is_for_caches() && connections.open >= self.options.clients_max as u64 {
+            connections.rejected += 1;
+            // If it does not take that at once, its connection just ends. Over TLS it cannot: it has not shaken hands.
+            _ = stream.write(TOO_MANY);
+            return Ok(None);
         }
-        let accepted = listener.accept();
-        if accepted.is_ok() {
-            let connections = &mut self.store().connections;
-            connections.open += 1;
-            connections.accepted += 1;
-        }
-        Some(accepted)
+        connections.open += 1;
+        Ok(Some(stream))
     }
 
     /// Stops accepting, or goes on with it.
@@ -423,6 +446,9 @@ impl<'a> Server<'a> {
 
     fn on_client(&mut self, number: usize, flags: EventFlags) {
         let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
+        if self.options.idle_max_s.is_some() {
+            client.heard_at = self.now();
+        }
         let awaited = client.awaited();
         let done = if client.is_blocked() || client.is_next {
             self.go_on(number, &mut client)

@@ -2,9 +2,12 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::command::{Host, Row, Rows};
+use crate::command::{Host, Row, Rows, number};
 use crate::counters::Counters;
 use crate::protocol::text::say;
+
+/// Most bytes of an answer to `stats cachedump` (memcached's).
+const DUMP_BYTES_MAX: usize = 2 << 20;
 
 /// The kinds of `stats`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,7 @@ impl Kind {
             Kind::General => {
                 row("time", &(i64::from(host.world.now) + host.world.unix_at_0));
                 row("version", &host.world.version);
+                row("sidelong", &env!("CARGO_PKG_VERSION"));
                 (host.world.rows)(Rows::General, row);
                 for (name, value) in host.counters.rows() {
                     row(name, &value);
@@ -49,6 +53,7 @@ impl Kind {
                 row("total_items", &usage.stored);
                 row("get_expired", &usage.expired);
                 row("expired_unfetched", &usage.expired_unfetched);
+                row("crawler_reclaimed", &usage.swept);
                 row("evictions", &usage.evicted);
                 row("evicted_unfetched", &usage.evicted_unfetched);
                 if let Some(neighbours) = &host.neighbours {
@@ -75,14 +80,19 @@ impl Kind {
             }
             Kind::Slabs => {
                 let sizes = host.cache.sizes();
-                for size in &sizes {
-                    let mut of = |name: &str, number: usize| row(&format!("{}:{name}", size.number), &number);
-                    of("chunk_size", size.bytes);
-                    of("chunks_per_page", size.per_page);
-                    of("total_pages", size.pages);
-                    of("total_chunks", size.pages * size.per_page);
-                    of("used_chunks", size.used);
-                    of("free_chunks", size.pages * size.per_page - size.used);
+                for (place, size) in sizes.iter().enumerate() {
+                    let mut of = |name: &str, number: u64| row(&format!("{}:{name}", size.number), &number);
+                    of("chunk_size", size.bytes as u64);
+                    of("chunks_per_page", size.per_page as u64);
+                    of("total_pages", size.pages as u64);
+                    of("total_chunks", (size.pages * size.per_page) as u64);
+                    of("used_chunks", size.used as u64);
+                    of("free_chunks", (size.pages * size.per_page - size.used) as u64);
+                    // Commands are not counted by size. Who adds them up finds all with the first.
+                    let is_of_class = |name: &str| name.ends_with("_hits") || matches!(name, "cmd_set" | "cas_badval");
+                    for (name, count) in host.counters.rows().filter(|(name, _)| is_of_class(name)) {
+                        of(name, if place == 0 { count } else { 0 });
+                    }
                 }
                 row("active_slabs", &sizes.len());
                 row("total_malloced", &usage.memory_bytes);
@@ -112,9 +122,35 @@ pub(crate) fn text(words: &[&[u8]], host: &mut Host<'_>, out: &mut Vec<u8>) {
             say(out, "END");
         }
         ([b"detail", ..], None) => say(out, "CLIENT_ERROR stats detail not allowed"),
-        ([b"cachedump", ..], None) => say(out, "CLIENT_ERROR stats cachedump not allowed"),
+        ([b"cachedump", class, limit], None) => match (number(class), number(limit)) {
+            (Some(class), Some(limit)) => cachedump(class, limit, host, out),
+            _ => say(out, "CLIENT_ERROR bad command line format"),
+        },
         _ => say(out, "ERROR"),
     }
+}
+
+/// Answers `stats cachedump`: as many keys of class 1 as are wanted, and as take [`DUMP_BYTES_MAX`] at most. 0 is without a limit.
+fn cachedump(class: u64, limit: u64, host: &mut Host<'_>, out: &mut Vec<u8>) {
+    let end = out.len() + DUMP_BYTES_MAX;
+    let (now, unix_at_0) = (host.world.now, host.world.unix_at_0);
+    let (mut page, mut count) = (0, 0);
+    let mut is_full = class != 1;
+    while !is_full {
+        let is_there = host.cache.on_page(page, now, |key, item| {
+            is_full |= (limit != 0 && count == limit) || out.len() >= end;
+            if !is_full {
+                count += 1;
+                out.extend_from_slice(b"ITEM ");
+                out.extend_from_slice(key);
+                let expires = if item.expires == 0 { 0 } else { i64::from(item.expires) + unix_at_0 };
+                say(out, &format!(" [{} b; {expires} s]", item.value.len()));
+            }
+        });
+        is_full |= !is_there;
+        page += 1;
+    }
+    say(out, "END");
 }
 
 /// Hands the rows of `name` to `row`. False if there are none of that name.

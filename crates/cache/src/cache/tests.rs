@@ -43,6 +43,7 @@ enum Step {
     Remove(u8),
     Flush { after: u32 },
     Wait(u32),
+    Sweep,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -55,7 +56,49 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<u8>().prop_map(Step::Remove),
         1 => (0u32..3).prop_map(|after| Step::Flush { after }),
         1 => (1u32..3).prop_map(Step::Wait),
+        1 => Just(Step::Sweep),
     ]
+}
+
+#[test]
+fn what_is_over_is_freed_though_nobody_asks_for_it() {
+    const ITEMS: u64 = 20_000;
+    let fill = |cache: &mut Cache, expires| {
+        for key in 0..ITEMS {
+            cache.put(&key.to_le_bytes(), b"value", 0, expires, None, 1).unwrap();
+        }
+        assert_eq!((cache.usage().items, cache.usage().evicted), (ITEMS, 0));
+    };
+    let mut cache = cache(16 * MB, Eviction::Sieve);
+    fill(&mut cache, 5);
+    let full = cache.usage().memory_bytes;
+    (0..5).for_each(|_| cache.sweep(4));
+    assert_eq!(cache.usage().items, ITEMS);
+    (0..5).for_each(|_| cache.sweep(5));
+    let Usage { items, swept, expired, memory_bytes, .. } = cache.usage();
+    assert_eq!((items, swept, expired), (0, ITEMS, ITEMS));
+    assert!(memory_bytes < full, "{memory_bytes} of {full}");
+    fill(&mut cache, 0);
+    cache.flush(6, 6);
+    (0..5).for_each(|_| cache.sweep(6));
+    let Usage { items, swept, expired, evicted, .. } = cache.usage();
+    assert_eq!((items, swept, expired, evicted), (0, 2 * ITEMS, ITEMS, 0));
+}
+
+/// A full cache whose items are all over.
+#[test]
+fn what_is_over_is_not_counted_as_evicted() {
+    let mut cache = cache(MEMORY_BYTES_MIN, Eviction::Lru);
+    let mut put = |keys: Range<u64>, expires, now| {
+        for key in keys {
+            cache.put(&key.to_le_bytes(), &[0; 1000], 0, expires, None, now).unwrap();
+        }
+        cache.usage()
+    };
+    let full = put(0..20_000, 9, 1);
+    assert!(full.evicted > 10_000);
+    let later = put(20_000..20_000 + full.items, 0, 9);
+    assert_eq!((later.evicted, later.expired), (full.evicted, full.items));
 }
 
 proptest! {
@@ -106,6 +149,7 @@ proptest! {
                     cache.flush(flush_at, now);
                 }
                 Step::Wait(seconds) => now += seconds,
+                Step::Sweep => cache.sweep(now),
             }
             prop_assert!(cache.usage().memory_bytes <= MEMORY_BYTES_MIN as u64);
         }

@@ -164,7 +164,7 @@ pub(crate) fn command(
     }
     let mut words = words(rest);
     let Some(written_key) = words.next() else {
-        say(out, if letter == b'e' { BAD_FORMAT } else { "ERROR" });
+        say(out, BAD_FORMAT);
         return line.used();
     };
     // Of ms, so that a value is not taken for commands whatever is wrong with the rest.

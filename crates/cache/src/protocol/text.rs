@@ -11,8 +11,7 @@ use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, number};
 use crate::neighbours::{Language, To};
 use crate::stats;
 
-/// The longest line, in bytes, unless it is a list of keys. memcached gives up a connection in which it sees no end of a line
-/// for so long.
+/// The longest line, in bytes with its end, unless it is a list of keys (memcached's).
 pub(crate) const LINE_BYTES_MAX: usize = 2048;
 /// The longest value, in bytes, that a line can announce (memcached's).
 const VALUE_BYTES_MAX: u64 = i32::MAX as u64 - 2;
@@ -43,6 +42,25 @@ enum Place {
     Keys(Keys),
     /// In the rest of a line that is already answered.
     Rest,
+    /// Before the end of a line that asks for all keys, page by page.
+    Dump(Dump),
+}
+
+/// A list of all keys.
+#[derive(Clone, Copy, Debug)]
+struct Dump {
+    form: Form,
+    /// The page that is next.
+    page: usize,
+}
+
+/// How memcached's crawler lists keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// `metadump`: each with what is known of its item.
+    Facts,
+    /// `mgdump`: each as a command.
+    Commands,
 }
 
 /// A line of keys.
@@ -148,6 +166,7 @@ impl Text {
         match self.place {
             Place::Start => self.start(input, host, out),
             Place::Keys(keys) => self.key(keys, input, host, out),
+            Place::Dump(dump) => self.dump(dump, host, out),
             Place::Rest => match memchr(b'\n', input) {
                 Some(end) => {
                     self.place = Place::Start;
@@ -183,13 +202,19 @@ impl Text {
             if within.len() < LINE_BYTES_MAX {
                 return Step::Needs(input.len() + 1);
             }
-            say(out, "CLIENT_ERROR line too long");
-            return Step::Close;
+            say(out, "ERROR");
+            self.place = Place::Rest;
+            return Step::Used(within.len());
         };
         let text = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         let line = Line { text, bytes: end + 1, behind: &input[end + 1..] };
         if must_log_in {
             return self.log_in(&line, host, out);
+        }
+        if let Some(form) = dump_of(text) {
+            // The line's end stays until all is shown: a session goes on as long as there is something to be read.
+            self.place = Place::Dump(Dump { form, page: 0 });
+            return Step::Used(end);
         }
         match text {
             [b'm', letter, rest @ ..] if rest.first().is_none_or(|byte| *byte == b' ') => {
@@ -197,6 +222,39 @@ impl Text {
             }
             _ => command(&line, host, out),
         }
+    }
+
+    /// Shows the keys of the next page.
+    fn dump(&mut self, dump: Dump, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+        let Dump { form, page } = dump;
+        let (now, unix_at_0) = (host.world.now, host.world.unix_at_0);
+        let is_there = host.cache.on_page(page, now, |key, item| match form {
+            Form::Commands => {
+                out.extend_from_slice(b"mg ");
+                out.extend_from_slice(key);
+                out.extend_from_slice(b"\r\n");
+            }
+            Form::Facts => {
+                let unix = |second| i64::from(second) + unix_at_0;
+                let expires = if item.expires == 0 { -1 } else { unix(item.expires) };
+                let fetched = if item.was_fetched { "yes" } else { "no" };
+                out.extend_from_slice(b"key=");
+                push_encoded(out, key);
+                let (accessed, size) = (unix(item.accessed), key.len() + item.value.len());
+                let facts = format!(
+                    " exp={expires} la={accessed} cas={} fetch={fetched} cls=1 size={size}\n",
+                    item.cas
+                );
+                out.extend_from_slice(facts.as_bytes());
+            }
+        });
+        if is_there {
+            self.place = Place::Dump(Dump { page: page + 1, ..dump });
+            return Step::Used(0);
+        }
+        say(out, if form == Form::Facts { "END" } else { "EN" });
+        self.place = Place::Start;
+        Step::Used(1)
     }
 
     /// The next key of a line of keys.
@@ -328,6 +386,30 @@ impl Keys {
     }
 }
 
+/// What a line asks to be listed, if it does. All items are of one class.
+fn dump_of(text: &[u8]) -> Option<Form> {
+    if !text.starts_with(b"lru_crawler ") {
+        return None;
+    }
+    let mut words = words(text);
+    let form = match (words.next()?, words.next()?) {
+        (b"lru_crawler", b"metadump") => Form::Facts,
+        (b"lru_crawler", b"mgdump") => Form::Commands,
+        _ => return None,
+    };
+    matches!((words.next(), words.next()), (Some(b"all" | b"hash" | b"1"), None)).then_some(form)
+}
+
+/// Appends a key as in a URI: all but RFC 3986's unreserved characters in percent.
+fn push_encoded(out: &mut Vec<u8>, key: &[u8]) {
+    for byte in key {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(*byte),
+            _ => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+}
+
 /// A line that is neither a list of keys nor a meta command.
 fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
     let mut all = words(line.text);
@@ -337,8 +419,8 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         *place = word;
         count += 1;
     }
-    // A word more than any command has: no arm below takes it.
-    let words = if all.next().is_none() { &found[..count] } else { &[] };
+    let words = &found[..count];
+    let has_more = all.next().is_some();
     let mode = match words.first().copied().unwrap_or_default() {
         b"set" => Some(Mode::Set),
         b"add" => Some(Mode::Add),
@@ -348,7 +430,12 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         _ => None,
     };
     if let Some(mode) = mode {
-        return update(mode, words, line, host, out);
+        return update(mode, words, has_more, line, host, out);
+    }
+    if has_more {
+        // Than any command.
+        say(out, "ERROR");
+        return line.used();
     }
     if let [b"touch" | b"delete" | b"incr" | b"decr", key, ..] = words
         && key.len() <= KEY_BYTES_MAX
@@ -415,6 +502,12 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         }
         [b"stats", rest @ ..] => stats::text(rest, host, out),
         [b"shutdown", ..] => answer("ERROR: shutdown not enabled"),
+        [b"watch", ..] => say(out, "CLIENT_ERROR watch commands not allowed"),
+        [b"lru_crawler", ..] => answer("CLIENT_ERROR lru crawler disabled"),
+        [b"cache_memlimit", megabytes, rest @ ..] if rest.len() <= 1 => match number(megabytes) {
+            Some(_) => answer("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"),
+            None => answer("ERROR"),
+        },
         [b"quit", ..] => return Step::Close,
         // A browser, or whoever tricks one into sending commands.
         [.., last] if last.starts_with(b"HTTP/") => return Step::Close,
@@ -424,7 +517,14 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
 }
 
 /// `set` and those that are like it: `NAME KEY FLAGS EXPTIME BYTES [CAS] [noreply]`, and the value.
-fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+fn update(
+    mode: Mode,
+    words: &[&[u8]],
+    has_more: bool,
+    line: &Line<'_>,
+    host: &mut Host<'_>,
+    out: &mut Vec<u8>,
+) -> Step {
     let is_cas = words[0] == b"cas";
     let [_, key, flags, exptime, bytes, rest @ ..] = words else {
         say(out, "ERROR");
@@ -432,9 +532,9 @@ fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out
     };
     let (compare, rest) =
         if is_cas { (rest.first(), rest.get(1..).unwrap_or_default()) } else { (None, rest) };
-    if compare.is_some() != is_cas || rest.len() > 1 {
+    if compare.is_some() != is_cas || rest.len() > 1 || has_more {
         say(out, "ERROR");
-        return line.used();
+        return value_bytes(bytes).map_or_else(|| line.used(), |bytes| line.without_data(bytes));
     }
     let is_quiet = words.last() == Some(&&b"noreply"[..]);
     let mut answer = |line: &str| {
@@ -448,7 +548,8 @@ fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out
     };
     // From here on the value is known to follow, so that it is not taken for commands.
     let numbers = || {
-        let flags = number(flags).and_then(|flags| u32::try_from(flags).ok())?;
+        // Of more bits than there are the lower ones are kept (memcached's).
+        let flags = number(flags)? as u32;
         let compare = match compare {
             Some(cas) => Some(number(cas)?),
             None => None,

@@ -6,6 +6,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::OUT_BYTES_MAX;
 use super::sockets::Stream;
+use crate::cache::Seconds;
 use crate::near::Ticket;
 use crate::neighbours::Language;
 use crate::session::Session;
@@ -82,12 +83,14 @@ pub(super) struct Client {
     pub(super) is_ending: bool,
     /// Bytes that the next command has in all, as far as known.
     pub(super) wanted: usize,
+    /// When it last did something, if that matters.
+    pub(super) heard_at: Seconds,
     /// Whether it has taken much, and others come first before it gets more.
     pub(super) is_next: bool,
 }
 
 impl Client {
-    pub(super) fn new(stream: Stream, talk: Talk, life: u64) -> Self {
+    pub(super) fn new(stream: Stream, talk: Talk, life: u64, now: Seconds) -> Self {
         Client {
             stream,
             talk,
@@ -100,6 +103,7 @@ impl Client {
             sent: 0,
             is_ending: false,
             wanted: 0,
+            heard_at: now,
             is_next: false,
         }
     }

@@ -19,7 +19,11 @@ pub(super) struct Connections {
     pub(super) open: u64,
     /// Clients ever accepted.
     pub(super) accepted: u64,
-    /// Times that accepting stopped, because of `clients_max` or for want of descriptors.
+    /// Clients that were told that there are too many.
+    pub(super) rejected: u64,
+    /// Clients that were let go because they were silent for too long.
+    pub(super) idle: u64,
+    /// Times that accepting stopped for want of descriptors or memory.
     pub(super) paused: u64,
     pub(super) is_paused: bool,
 }
@@ -29,7 +33,9 @@ impl Connections {
     pub(super) fn show(&self, row: &mut Row<'_>) {
         row("curr_connections", &self.open);
         row("total_connections", &self.accepted);
+        row("rejected_connections", &self.rejected);
         row("connection_structures", &self.open);
+        row("idle_kicks", &self.idle);
         row("listen_disabled_num", &self.paused);
         row("accepting_conns", &u8::from(!self.is_paused));
     }

@@ -17,6 +17,12 @@ use sidelong_tls::Tls;
 use super::sealed::SealedStream;
 use super::tls::Encrypted;
 
+/// After how long a client that says nothing is asked by the kernel whether it is there, how often then, and how many of these
+/// questions may get no answer: one that has vanished keeps its place for two minutes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_EACH: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
+
 /// Where clients connect.
 #[derive(Debug)]
 pub enum Listener {
@@ -70,9 +76,18 @@ impl Listener {
         matches!(self, Listener::Caches(..) | Listener::Network { .. })
     }
 
-    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+    /// Makes it one on which nothing waits, and whose clients are found out if they have vanished.
+    pub(super) fn prepare(&self) -> io::Result<()> {
         match self {
-            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => listener.set_nonblocking(true),
+            Listener::Tcp(listener, _) => {
+                // Accepted sockets inherit it.
+                sockopt::set_socket_keepalive(listener, true)?;
+                sockopt::set_tcp_keepidle(listener, KEEPALIVE_IDLE)?;
+                sockopt::set_tcp_keepintvl(listener, KEEPALIVE_EACH)?;
+                sockopt::set_tcp_keepcnt(listener, KEEPALIVE_PROBES)?;
+                listener.set_nonblocking(true)
+            }
+            Listener::Network { listener, .. } => listener.set_nonblocking(true),
             Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.set_nonblocking(true),
         }
     }

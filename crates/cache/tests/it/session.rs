@@ -26,9 +26,8 @@ fn a_browser_is_not_listened_to() {
 #[test]
 fn a_line_has_a_bound() {
     assert_eq!(answers(&[b'x'; 2047]), "");
-    let too_long = "CLIENT_ERROR line too long\r\n(closed)";
-    assert_eq!(answers(&[b'x'; 2048]), too_long);
-    assert_eq!(answers(&[b"set ", &[b'x'; 3000][..], b" 0 0 1\r\nx\r\n"].concat()), too_long);
+    assert_eq!(answers(&[b'x'; 2048]), "ERROR\r\n");
+    assert_eq!(answers(&[&[b'x'; 9000][..], b"\r\nmn\r\n"].concat()), "ERROR\r\nMN\r\n");
 }
 
 #[test]
@@ -249,7 +248,31 @@ fn stats_are_rows() {
         "{slabs}"
     );
     assert!(slabs.contains("STAT active_slabs 1\r\n"), "{slabs}");
+    assert!(slabs.contains("STAT 1:cmd_set 2\r\n") && slabs.contains("STAT 1:cas_badval 0\r\n"), "{slabs}");
     assert!(answers(b"get a\r\nstats reset\r\nstats\r\n").contains("STAT cmd_get 0\r\n"));
+}
+
+#[test]
+fn keys_are_listed() {
+    let stored = "set a 0 0 1\r\nv\r\nset b%c 0 30 2 noreply\r\nvv\r\nget a\r\n";
+    let shown = |command: &str| {
+        let all = answers(format!("{stored}{command}\r\nmn\r\n").as_bytes());
+        let mut lines: Vec<_> = all.lines().skip(4).map(str::to_owned).collect();
+        let [end, mn] = lines.split_off(lines.len() - 2).try_into().unwrap();
+        assert_eq!(mn, "MN", "{all}");
+        lines.sort();
+        (lines, end)
+    };
+    let (facts, end) = shown("lru_crawler metadump all");
+    assert_eq!(end, "END");
+    assert_eq!(facts[0], "key=a exp=-1 la=1700001000 cas=1 fetch=yes cls=1 size=2");
+    assert_eq!(facts[1], "key=b%25c exp=1700001030 la=1700001000 cas=2 fetch=no cls=1 size=5");
+    assert_eq!(shown("lru_crawler mgdump all"), (vec!["mg a".into(), "mg b%c".into()], "EN".into()));
+    let items = vec!["ITEM a [1 b; 0 s]".into(), "ITEM b%c [2 b; 1700001030 s]".into()];
+    assert_eq!(shown("stats cachedump 1 0"), (items, "END".into()));
+    assert_eq!(shown("stats cachedump 1 1").0.len(), 1);
+    assert_eq!(shown("stats cachedump 2 0").0.len(), 0);
+    assert_eq!(answers(b"watch fetchers\r\n"), "CLIENT_ERROR watch commands not allowed\r\n");
 }
 
 /// Commands of every request are read in place, and answered from where the items lie.

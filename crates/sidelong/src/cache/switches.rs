@@ -59,8 +59,10 @@ pub(super) struct Switches {
     /// Serve TLS at TCP ports, with the certificate that -o names.
     #[arg(short = 'Z', long, conflicts_with = "unix_socket")]
     enable_ssl: bool,
-    /// memcached's extended options: ssl_chain_cert=FILE, ssl_key=FILE (default: in the same file), ssl_ca_cert=FILE with
-    /// ssl_verify_mode=2 (clients must show a certificate of this authority). All PEM.
+    /// memcached's extended options: idle_timeout=SECONDS (clients that are silent for so long are let go); ssl_chain_cert=FILE,
+    /// ssl_key=FILE (default: in the same file), ssl_ca_cert=FILE with ssl_verify_mode=2 (clients must show a certificate of this
+    /// authority), all PEM. Those that tune memcached's own memory and threads change nothing: modern, maxconns_fast,
+    /// hash_algorithm, hashpower, lru_crawler, lru_maintainer, slab_reassign, slab_automove.
     #[arg(short = 'o', long, value_name = "OPTION=VALUE", value_delimiter = ',', value_parser = extended)]
     extended: Vec<Extended>,
     /// Clients must log in by SASL (PLAIN), in the binary protocol. The file of NAME:PASSWORD lines is named by the environment
@@ -70,6 +72,21 @@ pub(super) struct Switches {
     /// Accepted for memcached's sake: SIDELONG_LOG says what is logged.
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Accepted for memcached's sake: it stays the user who started it.
+    #[arg(short = 'u', long, value_name = "USER")]
+    user: Option<String>,
+    /// Accepted for memcached's sake, which writes it with -d alone.
+    #[arg(short = 'P', long, value_name = "FILE")]
+    pidfile: Option<PathBuf>,
+    /// Accepted for memcached's sake: after some 256 KB of answers others come first.
+    #[arg(short = 'R', long, value_name = "REQUESTS")]
+    max_reqs_per_event: Option<u32>,
+    /// Accepted for memcached's sake: as many clients wait as the kernel lets.
+    #[arg(short = 'b', long, value_name = "CLIENTS")]
+    listen_backlog: Option<u32>,
+    /// Accepted for memcached's sake: let systemd lock the memory (LimitMEMLOCK).
+    #[arg(short = 'k', long)]
+    lock_memory: bool,
     /// Not served: let systemd or a shell run it in the background.
     #[arg(short = 'd', long, hide = true)]
     daemon: bool,
@@ -83,7 +100,23 @@ enum Extended {
     ClientCa(PathBuf),
     /// Whether clients must show a certificate.
     Verify(bool),
+    /// After how many seconds a silent client is let go; 0 for never.
+    Idle(u32),
+    /// It changes nothing here.
+    Ignored,
 }
+
+/// Options of memcached's that tune what this cache has otherwise or not at all, also with `no_` before them or a value behind.
+const IGNORED: [&str; 8] = [
+    "modern",
+    "maxconns_fast",
+    "hash_algorithm",
+    "hashpower",
+    "lru_crawler",
+    "lru_maintainer",
+    "slab_reassign",
+    "slab_automove",
+];
 
 fn extended(text: &str) -> Result<Extended, String> {
     match text.split_once('=') {
@@ -93,7 +126,18 @@ fn extended(text: &str) -> Result<Extended, String> {
         Some(("ssl_verify_mode", "0")) => Ok(Extended::Verify(false)),
         Some(("ssl_verify_mode", "2")) => Ok(Extended::Verify(true)),
         Some(("ssl_verify_mode", _)) => Err("ssl_verify_mode must be 0 or 2".to_owned()),
-        _ => Err("known are ssl_chain_cert, ssl_key, ssl_ca_cert and ssl_verify_mode".to_owned()),
+        Some(("idle_timeout", seconds)) => {
+            seconds.parse().map(Extended::Idle).map_err(|_| "idle_timeout must be seconds".to_owned())
+        }
+        parts => {
+            let name = parts.map_or(text, |(name, _)| name);
+            match IGNORED.contains(&name.strip_prefix("no_").unwrap_or(name)) {
+                true => Ok(Extended::Ignored),
+                false => Err("known are idle_timeout, ssl_chain_cert, ssl_key, ssl_ca_cert, ssl_verify_mode, and those that change \
+                              nothing (--help)"
+                    .to_owned()),
+            }
+        }
     }
 }
 
@@ -171,6 +215,7 @@ impl Switches {
             evicts: !self.disable_evictions,
             threads: self.threads,
             clients_max: self.conn_limit,
+            idle_max_s: self.idle_max_s(),
             place,
             unix_mask: self.unix_mask,
             tcp_port: self.port,
@@ -191,6 +236,11 @@ impl Switches {
         Ok(Some((file.into(), Login::Sasl)))
     }
 
+    fn idle_max_s(&self) -> Option<u32> {
+        let idle = |option: &Extended| if let Extended::Idle(seconds) = option { Some(*seconds) } else { None };
+        self.extended.iter().rev().find_map(idle).filter(|seconds| *seconds > 0)
+    }
+
     fn tls(&self) -> Result<Option<TlsFiles>, Failure> {
         let last =
             |which: fn(&Extended) -> Option<&PathBuf>| self.extended.iter().rev().find_map(which).cloned();
@@ -203,7 +253,8 @@ impl Switches {
         });
         if !self.enable_ssl {
             let why = "-o: its ssl options need -Z (--enable-ssl)";
-            return if self.extended.is_empty() { Ok(None) } else { Err(Failure::new(why)) };
+            let are_plain = self.extended.iter().all(|option| matches!(option, Extended::Idle(_) | Extended::Ignored));
+            return if are_plain { Ok(None) } else { Err(Failure::new(why)) };
         }
         let Some(certificate) = chain else {
             return Err(Failure::new("-Z: it needs a certificate: -o ssl_chain_cert=FILE,ssl_key=FILE"));
@@ -246,7 +297,10 @@ mod tests {
         assert_eq!(at, ["127.0.0.1:0".parse().unwrap(), "[::1]:7".parse().unwrap()]);
         assert!(told.users.is_some_and(|(file, login)| file == Path::new("/users") && login == Login::Text));
         assert!(told.tls.is_none());
+        let told = setup("-u memcache -P /run/m.pid -R 20 -b 1024 -k -o modern,no_lru_crawler,hashpower=20,idle_timeout=9");
+        assert_eq!(told.idle_max_s, Some(9));
         let told = setup("-s /run/cache.sock");
+        assert_eq!(told.idle_max_s, None);
         assert!(matches!(told.place, Place::Unix(path) if path == Path::new("/run/cache.sock")));
         assert!(told.evicts && told.users.is_none());
     }

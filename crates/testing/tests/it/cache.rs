@@ -30,6 +30,7 @@ impl Cache {
             evicts: true,
             threads: 1,
             clients_max: 1024,
+            idle_max_s: None,
             place: Place::Tcp(vec![([127, 0, 0, 1], 0).into()]),
             tls: None,
             unix_mask: 0o700,
@@ -75,19 +76,27 @@ fn a_value_that_comes_in_parts_is_stored_whole() {
 }
 
 #[test]
-fn more_clients_than_it_takes_wait_for_their_turn() {
+fn more_clients_than_it_takes_are_told_so() {
     for threads in [1, 3] {
         let cache = Cache::start(|setup| (setup.clients_max, setup.threads) = (10, threads));
         let mut clients: Vec<Client> = (0..10).map(|_| cache.client()).collect();
         clients.iter_mut().for_each(|client| client.asks("mn\r\n", "MN\r\n"));
-        let mut eleventh = cache.client();
-        eleventh.say("mn\r\n");
-        eventually("accepting has stopped", || clients[0].stat("accepting_conns") == 0);
-        assert_eq!(clients[0].stat("curr_connections"), 10);
+        cache.client().hears("ERROR Too many open connections\r\n");
+        assert_eq!(["curr_connections", "rejected_connections"].map(|name| clients[0].stat(name)), [10, 1]);
         drop(clients.pop());
-        eleventh.hears("MN\r\n");
-        assert!(clients[0].stat("listen_disabled_num") >= 1);
+        eventually("there is a place", || clients[0].stat("curr_connections") == 9);
+        cache.client().asks("mn\r\n", "MN\r\n");
     }
+}
+
+#[test]
+fn clients_that_are_silent_for_too_long_are_let_go() {
+    let cache = Cache::start(|setup| (setup.idle_max_s, setup.threads) = (Some(1), 2));
+    let mut silent: Vec<Client> = (0..4).map(|_| cache.client()).collect();
+    let mut asking = cache.client();
+    eventually("they are let go", || asking.stat("idle_kicks") == 4);
+    assert_eq!(asking.stat("curr_connections"), 1);
+    assert!(silent.iter_mut().all(|client| client.stream.read(&mut [0; 8]).unwrap() == 0));
 }
 
 #[test]
