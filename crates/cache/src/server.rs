@@ -363,7 +363,9 @@ impl<'a> Server<'a> {
                 Ok(None) => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The client is gone already.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+                {
                     continue;
                 }
                 // Out of descriptors or memory: others may free some.

@@ -89,7 +89,8 @@ impl Kind {
                     of("used_chunks", size.used as u64);
                     of("free_chunks", (size.pages * size.per_page - size.used) as u64);
                     // Commands are not counted by size. Who adds them up finds all with the first.
-                    let is_of_class = |name: &str| name.ends_with("_hits") || matches!(name, "cmd_set" | "cas_badval");
+                    let is_of_class =
+                        |name: &str| name.ends_with("_hits") || matches!(name, "cmd_set" | "cas_badval");
                     for (name, count) in host.counters.rows().filter(|(name, _)| is_of_class(name)) {
                         of(name, if place == 0 { count } else { 0 });
                     }

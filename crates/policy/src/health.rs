@@ -407,7 +407,10 @@ mod tests {
         let lost = trial(fail(Health::UP, ms(0), Failure::Refused), ms(50)).unwrap();
         assert_eq!(trial(lost, ms(1_049)), None);
         let again = trial(lost, ms(1_050)).unwrap();
-        assert_eq!(fail(again, ms(1_051), Failure::Silent).state(ms(1_051)), State::Down { until: ms(1_251) });
+        assert_eq!(
+            fail(again, ms(1_051), Failure::Silent).state(ms(1_051)),
+            State::Down { until: ms(1_251) }
+        );
         assert_eq!(again.on_success().state(ms(1_051)), State::Up);
     }
 

@@ -144,7 +144,9 @@ async fn forward<S: Service, D: Answerable>(
                 {
                     worker.pool.put(server, wire);
                 }
-                if !ended.is_tunnel && (client.duplex().is_read() || read_on(client, request, visit, limits).await) {
+                if !ended.is_tunnel
+                    && (client.duplex().is_read() || read_on(client, request, visit, limits).await)
+                {
                     return Ok(Left::Clean);
                 }
                 return Ok(Left::Unread);
@@ -232,7 +234,12 @@ async fn reply<S: Service, D: Answerable>(
 
 /// Reads the rest of a body over HTTP/2 for a moment, though it is answered: some clients lose an answer whose stream is reset behind it
 /// (curl 7.88). Returns whether its end was reached.
-async fn read_on<D: Answerable>(client: &mut D, request: &Request, visit: &mut impl Visit, limits: &Limits) -> bool {
+async fn read_on<D: Answerable>(
+    client: &mut D,
+    request: &Request,
+    visit: &mut impl Visit,
+    limits: &Limits,
+) -> bool {
     if request.version() != Version::Http2 {
         return false;
     }

@@ -225,7 +225,10 @@ fn a_failure_is_the_requests_until_another_node_has_answered_it() {
             drop(edge.accept(NODES[0]).await);
             assert!(read(&mut edge.client).await.starts_with("HTTP/1.1 502 "));
         }
-        assert!(edge.view.is_up(NODES[0], clock::now()), "no other request has failed, and no node has answered this one");
+        assert!(
+            edge.view.is_up(NODES[0], clock::now()),
+            "no other request has failed, and no node has answered this one"
+        );
         scan(&edge.view, NODES[1], Ownership::serving(SITE, 1));
         let mut answered = 0;
         while edge.view.is_up(NODES[0], clock::now()) {

@@ -28,7 +28,8 @@ fn what_no_record_shows_has_a_target_and_a_command_and_no_figure() {
         block.is_none()
     };
     let rows = text.lines().filter(&mut is_outside).filter(|line| line.starts_with('|'));
-    let rows: Vec<Vec<&str>> = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
     let ["what", "target", "command"] = rows[0][..] else { panic!("{:?}", rows[0]) };
     let names_command = |row: &[&str]| {
         let command = row.last().unwrap();

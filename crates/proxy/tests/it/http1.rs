@@ -222,8 +222,9 @@ fn a_server_has_its_time() {
     let hints = "103, ".repeat(100) + "502";
     const PACED: Server = Plays(&[&[ASKED, HALF, Pace("x", 7, RESPONSE_S - 1)]]);
     const NO_END: Server = Plays(&[&[ASKED, HALF, Leave]]);
-    const EVENTS: Step =
-        Send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncontent-length: 3\r\n\r\n");
+    const EVENTS: Step = Send(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncontent-length: 3\r\n\r\n",
+    );
     check(&[
         (
             "just in time",

@@ -237,7 +237,8 @@ impl Switches {
     }
 
     fn idle_max_s(&self) -> Option<u32> {
-        let idle = |option: &Extended| if let Extended::Idle(seconds) = option { Some(*seconds) } else { None };
+        let idle =
+            |option: &Extended| if let Extended::Idle(seconds) = option { Some(*seconds) } else { None };
         self.extended.iter().rev().find_map(idle).filter(|seconds| *seconds > 0)
     }
 
@@ -253,7 +254,8 @@ impl Switches {
         });
         if !self.enable_ssl {
             let why = "-o: its ssl options need -Z (--enable-ssl)";
-            let are_plain = self.extended.iter().all(|option| matches!(option, Extended::Idle(_) | Extended::Ignored));
+            let are_plain =
+                self.extended.iter().all(|option| matches!(option, Extended::Idle(_) | Extended::Ignored));
             return if are_plain { Ok(None) } else { Err(Failure::new(why)) };
         }
         let Some(certificate) = chain else {
@@ -297,7 +299,9 @@ mod tests {
         assert_eq!(at, ["127.0.0.1:0".parse().unwrap(), "[::1]:7".parse().unwrap()]);
         assert!(told.users.is_some_and(|(file, login)| file == Path::new("/users") && login == Login::Text));
         assert!(told.tls.is_none());
-        let told = setup("-u memcache -P /run/m.pid -R 20 -b 1024 -k -o modern,no_lru_crawler,hashpower=20,idle_timeout=9");
+        let told = setup(
+            "-u memcache -P /run/m.pid -R 20 -b 1024 -k -o modern,no_lru_crawler,hashpower=20,idle_timeout=9",
+        );
         assert_eq!(told.idle_max_s, Some(9));
         let told = setup("-s /run/cache.sock");
         assert_eq!(told.idle_max_s, None);

@@ -225,7 +225,12 @@ fn one_bad_url_takes_no_site_down() {
         });
         assert!(rounds.any(|(ours, theirs)| ours <= theirs.saturating_mul(2)), "p99 beside {bad}");
     }
-    let up = bench.cluster.file.nodes.iter().map(|node| format!("sidelong_edge_node_up{{node=\"{}\"}}", node.name));
+    let up = bench
+        .cluster
+        .file
+        .nodes
+        .iter()
+        .map(|node| format!("sidelong_edge_node_up{{node=\"{}\"}}", node.name));
     let metrics = metrics(bench.cluster.admin(0));
     assert!(up.into_iter().all(|up| metrics[&up] == 1.0), "{metrics:?}");
     haproxy.map(Running::end);
