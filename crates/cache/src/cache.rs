@@ -17,6 +17,7 @@ pub use crate::heap::Size;
 use crate::heap::{At, Heap};
 use crate::{check, listing};
 
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +33,6 @@ const VICTIMS_MAX: usize = 32;
 
 /// And this often before, if the cheapest page is at least half free.
 const VICTIMS_BEFORE_CLEARING: usize = 4;
-/// Places that a sweep looks at, and for how many a page counts that has none.
-const SWEPT_PLACES: usize = 8192;
-const SWEPT_PAGE: usize = 32;
 /// Tables that take less than this part of the memory are not worth compacting.
 const SPARSE_PART: usize = 64;
 /// Tables are compacted when one of so many slots is free, as long as they are compacted in some milliseconds; larger ones when
@@ -360,57 +358,6 @@ impl Cache {
         self.flush_at = at;
         self.state_flush();
         self.flush_if_due(now);
-    }
-
-    /// Frees the items of some pages that have expired or were flushed: of a few thousand places, all in turn. To be called some ten
-    /// times a second.
-    pub fn sweep(&mut self, now: Seconds) {
-        self.flush_if_due(now);
-        let (pages, mut looked) = (self.heap.pages(), 0);
-        for _ in 0..pages {
-            let page = self.swept % pages;
-            self.swept = page + 1;
-            let places = self.heap.places(page..page + 1);
-            looked += places.len().max(SWEPT_PAGE);
-            for at in places {
-                let header = self.header(at);
-                if !header.has(Header::LIVE) || !self.is_over(&header) {
-                    continue;
-                }
-                let hash = self.hash(self.key(at, &header));
-                if self.places.value(hash).is_some_and(|(found, _)| *found == at) {
-                    self.count_over(&header);
-                    self.counts.swept += 1;
-                    self.forget(hash);
-                }
-            }
-            if looked >= SWEPT_PLACES {
-                break;
-            }
-        }
-    }
-
-    /// Hands the items that lie on a page to `show`, each with its key. False if there are no pages of that number or above. What is
-    /// stored or moves while one page after another is asked for may be missed, or shown twice.
-    pub fn on_page(&mut self, page: usize, now: Seconds, mut show: impl FnMut(&[u8], &Item<'_>)) -> bool {
-        self.flush_if_due(now);
-        if page >= self.heap.pages() {
-            return false;
-        }
-        for at in self.heap.places(page..page + 1) {
-            let header = self.header(at);
-            if !header.has(Header::LIVE) || self.is_over(&header) {
-                continue;
-            }
-            let key = self.key(at, &header);
-            let hash = self.hash(key);
-            if let Some(place) = self.places.peek(hash)
-                && self.places.value(hash).is_some_and(|(found, _)| *found == at)
-            {
-                show(key, &self.item(&Found { hash, place, at, header }));
-            }
-        }
-        true
     }
 
     /// Whether an item has expired, or was flushed.
