@@ -300,10 +300,7 @@ fn map(
     let unmapped = |source| Error::Map { name: name.to_owned(), len, source };
     let other = |source| Error::Header { name: name.to_owned(), source };
     let room = file.metadata().map_err(unmapped)?.len();
-    let mut words = [0; HEADER_BYTES / 8];
-    if room >= HEADER_BYTES as u64 {
-        file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0).map_err(unmapped)?;
-    }
+    let words = header_words(file).map_err(unmapped)?.unwrap_or_default();
     let header = RegionHeader::checked(&words, cluster, kind, len).map_err(other)?;
     if room < len as u64 {
         return Err(other(HeaderError::Length { found: room, expected: len as u64 }));
@@ -311,22 +308,26 @@ fn map(
     Ok((header, Memory::of_file(file, len, access).map_err(unmapped)?))
 }
 
+/// The words of the header. `None` if the file is shorter, to which another process may cut it at any moment.
+fn header_words(file: &File) -> io::Result<Option<[u64; HEADER_BYTES / 8]>> {
+    let mut words = [0; HEADER_BYTES / 8];
+    match file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0) {
+        Ok(()) => Ok(Some(words)),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether the memory of `key` lies elsewhere, so that the file holds only a header of its kind.
 fn is_stub(file: &File, key: &Key) -> bool {
-    let mut words = [0; HEADER_BYTES / 8];
-    key.len != HEADER_BYTES
-        && file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0).is_ok()
-        && RegionHeader::checked(&words, 0, key.kind, HEADER_BYTES).is_ok()
+    let is_one = |words| RegionHeader::checked(&words, 0, key.kind, HEADER_BYTES).is_ok();
+    key.len != HEADER_BYTES && header_words(file).is_ok_and(|words| words.is_some_and(is_one))
 }
 
 /// Whether the file once held the region and was truncated.
 fn is_cut_short(file: &File, spec: &RegionSpec<'_>) -> io::Result<bool> {
     let room = file.metadata()?.len();
-    let mut words = [0; HEADER_BYTES / 8];
-    if room < HEADER_BYTES as u64 {
-        return Ok(true);
-    }
-    file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0)?;
+    let Some(words) = header_words(file)? else { return Ok(true) };
     Ok(room < spec.len as u64
         && RegionHeader::checked(&words, spec.instance.cluster, spec.kind, spec.len).is_ok())
 }
