@@ -1,8 +1,8 @@
 //! Where clients' connections come from.
 
 use std::future::pending;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::SockRef;
@@ -18,6 +18,9 @@ const UNSENT_BYTES_MAX: u32 = 64 << 10;
 /// Most connections that wait to be accepted, if the system allows so many (net.core.somaxconn): beyond it a client tries again
 /// only after a second. Rust's own is 128.
 const BACKLOG: i32 = 4096;
+
+/// Most bytes that are read of a client that finds no place.
+const READ_BYTES: usize = 8 << 10;
 
 /// Where clients connect.
 #[derive(Debug)]
@@ -80,11 +83,41 @@ fn accept(listener: &TcpListener) -> io::Result<(Arrived, SocketAddr)> {
 }
 
 impl Arrived {
+    /// Closes it, with `answer` as far as the kernel takes that at once.
+    pub(crate) fn close_with(self, answer: &[u8]) {
+        let Arrived::Socket(mut stream) = self else { return };
+        // What is left unread would reset the connection, and might take the answer with it.
+        let _ = stream.read(&mut [0; READ_BYTES]);
+        let _ = stream.write(answer);
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+
     /// The connection in this thread's runtime.
     pub(crate) fn here(self) -> io::Result<Socket> {
         Ok(match self {
             Arrived::Socket(stream) => Socket::Tcp(tokio::net::TcpStream::from_std(stream)?),
             Arrived::Pipe(pipe) => Socket::Pipe(pipe),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_no_place_is_told_whether_or_not_it_has_asked() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        for asks in [false, true] {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            if asks {
+                client.write_all(b"GET / HTTP/1.1\r\nhost: a.test\r\n\r\n").unwrap();
+            }
+            let (arrived, _) = accept(&listener).unwrap();
+            arrived.close_with(b"no");
+            let mut told = Vec::new();
+            client.read_to_end(&mut told).unwrap();
+            assert_eq!(told, b"no");
+        }
     }
 }

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
+use crate::answer::Answer;
 use crate::clients::{Clients, Place};
 use crate::forwarding::Forwarding;
 use crate::listener::{Accepting, Arrived, Listener};
@@ -27,7 +28,7 @@ use crate::service::{Limits, Refusal, Service};
 use crate::trust::Trust;
 use crate::worker::{Counts, Worker};
 
-/// Connections beyond the limit that are still answered; further ones are closed at once.
+/// Connections beyond the limit that are served as far as an answer goes. Further ones get it as they are closed.
 const REFUSALS_MAX: usize = 256;
 /// Most connections on their way to a thread. One that falls behind so far is not given more.
 const HANDED_MAX: usize = 1024;
@@ -302,6 +303,11 @@ impl<S: Service> Acceptor<S> {
         let all: usize = threads.clone().map(connections).sum();
         let over = (all + 1).saturating_sub(self.worker.limits.connections_max);
         if over > REFUSALS_MAX {
+            if self.worker.tls.is_none() {
+                let mut answer = Vec::new();
+                Answer::full().write(false, true, &mut answer);
+                arrived.close_with(&answer);
+            }
             return self.worker.service.refused(Refusal::Full);
         }
         let thread = threads.min_by_key(|thread| connections(*thread)).unwrap_or(0);

@@ -93,7 +93,7 @@ pub(crate) const HOT: &[HotFigure] = &[
     ),
     hot(
         gauge(
-            "stranger",
+            "bypassing",
             "connections",
             "Connections to the foreign server of others than the edges, of late",
         ),

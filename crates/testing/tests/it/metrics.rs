@@ -26,8 +26,8 @@ const ELSEWHERE: &[&str] = &[
     "sidelong_node_documents_total",
     // Of foreign servers.
     "sidelong_edge_node_learned_workers",
-    "sidelong_edge_node_stranger_connections",
-    "sidelong_node_stranger_connections",
+    "sidelong_edge_node_bypassing_connections",
+    "sidelong_node_bypassing_connections",
     // Reported after a move that was not completed.
     "sidelong_edge_moves_abandoned_total",
     // A node's record is that of a process here, which lacks these.
