@@ -181,7 +181,9 @@ fn a_target_that_dies_ends_the_measurement_with_one_line() {
         let left = run_dir(serving.pid().as_raw_nonzero().get());
         serving.kill();
         let line = measuring.finish().refused();
-        assert!(line.contains("the target ended during the measurement"), "{line}");
+        // It may still have been connecting.
+        let is_told = ["the target ended during the measurement", &at].iter().any(|why| line.contains(why));
+        assert!(is_told, "{line}");
         // It had no chance to remove it.
         fs::remove_dir_all(left).unwrap();
     }
