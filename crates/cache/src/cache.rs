@@ -467,6 +467,18 @@ impl Cache {
         Some(Found { hash, place, at, header })
     }
 
+    /// The item that lies at a place of the heap, if there is one, and the bytes of the place.
+    fn found_at(&self, at: At) -> Option<(Found, u32)> {
+        let header = self.header(at);
+        if !header.has(Header::LIVE) {
+            return None;
+        }
+        let hash = self.hash(self.key(at, &header));
+        let place = self.places.peek(hash)?;
+        let (_, bytes) = self.places.value(hash).filter(|(found, _)| **found == at)?;
+        Some((Found { hash, place, at, header }, bytes))
+    }
+
     fn flush_if_due(&mut self, now: Seconds) {
         self.now = now;
         if self.flush_at != 0 && self.flush_at <= now {
@@ -588,14 +600,7 @@ impl Cache {
     fn clear(&mut self, pages: Range<usize>) {
         self.counts.pages_cleared += pages.len() as u64;
         for at in self.heap.places(pages) {
-            let header = self.header(at);
-            if !header.has(Header::LIVE) {
-                continue;
-            }
-            let hash = self.hash(self.key(at, &header));
-            let Some((_, bytes)) = self.places.value(hash).filter(|(found, _)| **found == at) else {
-                continue;
-            };
+            let Some((Found { hash, header, .. }, bytes)) = self.found_at(at) else { continue };
             match self.heap.elsewhere(at, bytes as usize) {
                 Some(to) => self.relocate(hash, (at, &header), to, bytes),
                 None => {

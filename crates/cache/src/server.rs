@@ -324,7 +324,7 @@ impl<'a> Server<'a> {
     /// Lets clients go that have been silent for too long, once a second.
     fn let_idle_go(&mut self) {
         let (Some(idle_max_s), now) = (self.options.idle_max_s, self.now()) else { return };
-        if std::mem::replace(&mut self.looked_at, now) == now {
+        if mem::replace(&mut self.looked_at, now) == now {
             return;
         }
         for number in 0..self.clients.len() {

@@ -301,7 +301,7 @@ pub(crate) struct AtEdge<'a> {
     at: Option<AtNode<'a>>,
     /// The node where it was before.
     tried: Option<NodeId>,
-    /// The node that broke off the answer, or gave an invalid one, if that was the last that it met.
+    /// The node at which it failed last, if that may be due to the request.
     has_failed_at: Option<NodeId>,
     tries: u32,
 }
@@ -354,12 +354,14 @@ impl Visit for AtEdge<'_> {
         if failure == Failure::Malformed {
             self.edge.speeches[at.node.index()].misheard(&self.edge.node_names[at.node.index()]);
         }
-        let hash = RequestHash::new(request.method().as_str(), request.target());
         let failure = match failure {
             Failure::Refused => health::Failure::Refused,
             Failure::Unreachable => health::Failure::Unreachable,
             Failure::Late if self.edge.view.answers(at.node) == at.answers => health::Failure::Silent,
-            Failure::Late | Failure::Broken | Failure::Malformed => health::Failure::Request(Some(hash)),
+            Failure::Late | Failure::Broken | Failure::Malformed => {
+                let hash = RequestHash::new(request.method().as_str(), request.target());
+                health::Failure::Request(Some(hash))
+            }
         };
         self.has_failed_at = Some(at.node).filter(|_| matches!(failure, health::Failure::Request(_)));
         self.edge.view.on_failure(at.node, clock::now(), failure);

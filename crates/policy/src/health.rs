@@ -124,7 +124,7 @@ pub struct RequestHash(u64);
 impl RequestHash {
     /// Of a request with this method and target.
     pub fn new(method: &str, target: &str) -> Self {
-        let path = target.split(['?', '#']).next().unwrap_or_default();
+        let path = target.split('?').next().unwrap_or_default();
         let mixed = fnv1a(method.as_bytes()).rotate_left(32) ^ fnv1a(path.as_bytes());
         RequestHash((mixed & UNTIL_US_MAX).max(1))
     }
@@ -206,8 +206,8 @@ impl Health {
         self.state(now) == State::Up || self.cause == Cause::Requests
     }
 
-    /// The state after a successful request: a node on trial is up again, and the failures of one that is up are
-    /// forgotten. So is one that was out without having refused a connection.
+    /// The state after a successful request: a node on trial is up again, as is one that is out and accepts connections, and the
+    /// failures of one that is up are forgotten.
     #[must_use]
     pub fn on_success(self) -> Health {
         if self.phase == Phase::Down && !self.connects() { self } else { Health::UP }

@@ -144,12 +144,13 @@ async fn forward<S: Service, D: Answerable>(
                 {
                     worker.pool.put(server, wire);
                 }
-                if !ended.is_tunnel
-                    && (client.duplex().is_read() || read_on(client, request, visit, limits).await)
-                {
-                    return Ok(Left::Clean);
+                if ended.is_tunnel {
+                    return Ok(Left::Unread);
                 }
-                return Ok(Left::Unread);
+                if !client.duplex().is_read() {
+                    visit.leave();
+                }
+                return Ok(read_on(client, request, false, limits).await);
             }
             Some(trouble) => trouble,
         };
@@ -219,32 +220,19 @@ async fn reply<S: Service, D: Answerable>(
         poll_fn(|cx| client.duplex().poll_finish(cx, None)).await
     };
     match timeout(limits.response_timeout, sent).await {
-        Ok(Ok(())) if client.duplex().is_read() => return Left::Clean,
-        Ok(Ok(())) => {}
-        _ => return Left::Broken,
+        Ok(Ok(())) => read_on(client, request, keep, limits).await,
+        _ => Left::Broken,
     }
-    let within = if keep { limits.body_timeout } else { LINGER_MAX };
-    if (keep || request.version() == Version::Http2)
-        && timeout(within, pass_over(client.duplex(), limits.body_bytes_max)).await == Ok(true)
-    {
-        return Left::Clean;
-    }
-    Left::Unread
 }
 
-/// Reads the rest of a body over HTTP/2 for a moment, though it is answered: some clients lose an answer whose stream is reset behind it
-/// (curl 7.88). Returns whether its end was reached.
-async fn read_on<D: Answerable>(
-    client: &mut D,
-    request: &Request,
-    visit: &mut impl Visit,
-    limits: &Limits,
-) -> bool {
-    if request.version() != Version::Http2 {
-        return false;
-    }
-    visit.leave();
-    timeout(LINGER_MAX, pass_over(client.duplex(), limits.body_bytes_max)).await == Ok(true)
+/// Reads the rest of a body that is answered: on a connection that is kept, and over HTTP/2 for a moment. Some clients lose an answer
+/// whose stream is reset right behind it (curl 7.88).
+async fn read_on<D: Answerable>(client: &mut D, request: &Request, keep: bool, limits: &Limits) -> Left {
+    let within = if keep { limits.body_timeout } else { LINGER_MAX };
+    let reads = keep || request.version() == Version::Http2;
+    let is_read = client.duplex().is_read()
+        || reads && timeout(within, pass_over(client.duplex(), limits.body_bytes_max)).await == Ok(true);
+    if is_read { Left::Clean } else { Left::Unread }
 }
 
 /// Reads the rest of a body, up to `bytes_max`; returns whether its end was reached.

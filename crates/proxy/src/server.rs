@@ -28,7 +28,7 @@ use crate::service::{Limits, Refusal, Service};
 use crate::trust::Trust;
 use crate::worker::{Counts, Worker};
 
-/// Connections beyond the limit that are served as far as an answer goes. Further ones get it as they are closed.
+/// Connections beyond the limit that are answered and then read on for a moment. Further ones are closed with the answer.
 const REFUSALS_MAX: usize = 256;
 /// Most connections on their way to a thread. One that falls behind so far is not given more.
 const HANDED_MAX: usize = 1024;

@@ -62,7 +62,7 @@ pub trait Visit {
     /// The request was cut. If its answer has not begun, it may go to another server.
     fn cut(&mut self);
 
-    /// The request has left the server without its answer, and is answered by the proxy.
+    /// The request has left the server. Without the server's answer the proxy answers it.
     fn leave(&mut self);
 
     /// The request has ended.
@@ -180,9 +180,9 @@ pub struct Limits {
     /// count. Once the server answers meanwhile, from the last
     /// bytes of either.
     pub body_timeout: Duration,
-    /// For a server: from the end of the request to its first bytes, and between any two reads or writes, but an hour in a tunnel
-    /// and a stream of events. For a client that
-    /// reads too slowly: in each such time it must take [`SEND_RATE_MIN`](crate::SEND_RATE_MIN).
+    /// For a server: from the end of the request to its first bytes, and between any two reads or writes. In a tunnel and in a stream
+    /// of events a server may be silent for an hour. For a client that reads too slowly: in each such time it must take
+    /// [`SEND_RATE_MIN`](crate::SEND_RATE_MIN).
     pub response_timeout: Duration,
     /// From one request to the next one's first byte.
     pub idle_timeout: Duration,

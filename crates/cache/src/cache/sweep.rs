@@ -1,6 +1,6 @@
 //! Page after page: freeing what is over, and listing what is there.
 
-use super::{Cache, Found, Header, Item, Seconds};
+use super::{Cache, Found, Item, Seconds};
 
 /// Places that a sweep looks at, and for how many a page counts that has none.
 const SWEPT_PLACES: usize = 8192;
@@ -18,12 +18,8 @@ impl Cache {
             let places = self.heap.places(page..page + 1);
             looked += places.len().max(SWEPT_PAGE);
             for at in places {
-                let header = self.header(at);
-                if !header.has(Header::LIVE) || !self.is_over(&header) {
-                    continue;
-                }
-                let hash = self.hash(self.key(at, &header));
-                if self.places.value(hash).is_some_and(|(found, _)| *found == at) {
+                let Some((Found { hash, header, .. }, _)) = self.found_at(at) else { continue };
+                if self.is_over(&header) {
                     self.count_over(&header);
                     self.counts.swept += 1;
                     self.forget(hash);
@@ -43,16 +39,9 @@ impl Cache {
             return false;
         }
         for at in self.heap.places(page..page + 1) {
-            let header = self.header(at);
-            if !header.has(Header::LIVE) || self.is_over(&header) {
-                continue;
-            }
-            let key = self.key(at, &header);
-            let hash = self.hash(key);
-            if let Some(place) = self.places.peek(hash)
-                && self.places.value(hash).is_some_and(|(found, _)| *found == at)
-            {
-                show(key, &self.item(&Found { hash, place, at, header }));
+            let Some((found, _)) = self.found_at(at) else { continue };
+            if !self.is_over(&found.header) {
+                show(self.key(at, &found.header), &self.item(&found));
             }
         }
         true

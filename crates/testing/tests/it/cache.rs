@@ -91,7 +91,7 @@ fn more_clients_than_it_takes_are_told_so() {
 
 #[test]
 fn clients_that_are_silent_for_too_long_are_let_go() {
-    let cache = Cache::start(|setup| (setup.idle_max_s, setup.threads) = (Some(1), 2));
+    let cache = Cache::start(|setup| (setup.idle_max_s, setup.threads) = (Some(3), 2));
     let mut silent: Vec<Client> = (0..4).map(|_| cache.client()).collect();
     let mut asking = cache.client();
     eventually("they are let go", || asking.stat("idle_kicks") == 4);
