@@ -271,6 +271,13 @@ impl<'a> Up<'a> {
             children.start_foreign("server", server, Some(group))?;
         }
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
+        let neighbours = match options.demo.filter(|_| options.sessions > 0) {
+            Some(Demo::Auction) => {
+                let server = parts.cluster.nodes.iter().find_map(config::Node::port);
+                Some(Neighbours::new(&parts.cluster.sites, server, options.sessions)?)
+            }
+            None => None,
+        };
         for (index, node) in parts.cluster.nodes.iter().enumerate() {
             let group = match &groups {
                 Some(groups) if parts.shares_machine(index) || node.cpu_share.is_some() => {
@@ -311,14 +318,13 @@ impl<'a> Up<'a> {
             .as_deref()
             .map(|path| Requests::create(path, &parts.cluster, &listeners))
             .transpose()?;
-        let demo = options.demo.filter(|_| options.sessions > 0);
-        let load = match (bursts, demo) {
+        let load = match (bursts, neighbours) {
             (Some(bursts), _) => {
                 Some((Generator::new(bursts.client_config(&parts.cluster, &listeners), bursts)?, None))
             }
-            (None, Some(Demo::Auction)) => {
+            (None, Some(neighbours)) => {
                 let edges: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
-                let (neighbours, config) = Neighbours::new(&parts.cluster.sites, &edges, options.sessions)?;
+                let config = neighbours.config(&parts.cluster.sites, &edges);
                 let (site, persons) = auction::persons(&parts.cluster.sites, &edges, options.sessions)?;
                 Some((Generator::new(config, neighbours)?, Some((site, Walker::new(persons)?))))
             }

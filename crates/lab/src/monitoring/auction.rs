@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sidelong_config::{
-    Balance, ClusterFile, EdgeEntry, Ganglia, Identity, Load, NodeEntry, Scheme, SiteEntry,
+    Balance, ClusterFile, EdgeEntry, Ganglia, Identity, Load, NodeEntry, RateEntry, Scheme, SiteEntry,
 };
 use sidelong_workload::walk;
 
@@ -25,6 +25,9 @@ const WORKERS: u16 = 2;
 pub(super) const PERIOD: Duration = Duration::from_millis(50);
 /// An agent publishes what it knows of its server at a fifth of this: at T.
 const STALE: Duration = Duration::from_millis(250);
+/// Rates of the files when they rise and at rest, in requests/s for each person, and how long each holds.
+const FILES_PER_S: [f64; 2] = [5.0, 0.2];
+const FILES_TURN: Duration = Duration::from_secs(5);
 /// Time to make the data, and to start and end a run.
 pub(super) const START: Duration = Duration::from_secs(10);
 
@@ -118,7 +121,10 @@ impl Auction {
         };
         let sites = match self.files_alpha {
             None => vec![site("auction", NODES, None)],
-            alpha => vec![site("auction", NODES / 2, None), site("files", NODES / 2, alpha)],
+            alpha => {
+                let files = SiteEntry { rates: self.file_rates(), ..site("files", NODES / 2, alpha) };
+                vec![site("auction", NODES / 2, None), files]
+            }
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
@@ -147,6 +153,14 @@ impl Auction {
         file.set_scheme(self.system.scheme());
         keep_still(&mut file, self.granularity);
         file
+    }
+
+    /// Rates of the files, which rise and rest by turns, alike for each system.
+    fn file_rates(&self) -> Vec<RateEntry> {
+        let turns = self.time.as_secs().div_ceil(FILES_TURN.as_secs()) as usize;
+        let per_s = FILES_PER_S.into_iter().cycle().map(|per_s| per_s * f64::from(self.persons));
+        let turn = |(turn, per_s)| RateEntry { at: FILES_TURN * turn, per_s };
+        (0..).zip(per_s.take(turns)).map(turn).collect()
     }
 }
 

@@ -1,4 +1,5 @@
-//! The load of the demonstration: persons who walk the auction, and requests for its files and its JSON, whose rates rise by turns.
+//! The load of the demonstration: persons who walk the auction, and requests for its files and its JSON, whose rates rise by turns
+//! to more than the nodes serve that their site has at rest, on a machine of any speed: what a server serves is measured first.
 //! A site with `rates` has those instead; the auction's are of persons who come.
 
 use std::net::SocketAddr;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use sidelong_config::Site;
 use sidelong_trace::{Sizes, Workload, Zipf};
-use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Load, Shot, Source, Step, Stream};
+use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Generator, Load, Shot, Source, Step, Stream};
 use sidelong_workload::walk::{Sessions, WalkConfig};
 
 use super::{API, AUCTION, FILE_BYTES, FILES, OBJECTS};
@@ -21,9 +22,14 @@ const SEED: u64 = 1;
 /// How long a rate holds, and how many rates there are: a day's.
 const TURN: Duration = Duration::from_secs(5);
 const TURNS: u32 = 17_280;
-/// Rates of files and of JSON at rest and when they rise, in requests/s for each person of the auction.
-const FILES_PER_S: [f64; 2] = [0.2, 5.0];
-const API_PER_S: [f64; 2] = [0.1, 1.2];
+/// Rates of files and of JSON at rest and when they rise, for [`SESSIONS`] persons, as a part of what one server serves.
+const FILES_OF_SERVED: [f64; 2] = [0.1, 2.5];
+const API_OF_SERVED: [f64; 2] = [0.15, 1.8];
+/// Persons for whom the rates above are.
+const SESSIONS: f64 = 50.0;
+/// How long, and by how many connections at a time, a server is measured at one kind of request.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
+const MEASURED_BY: u32 = 8;
 /// Most requests in flight, and most persons at a time where they come at a rate; further ones are dropped.
 const IN_FLIGHT_MAX: u32 = 1024;
 /// Categories of the auction (RUBiS).
@@ -58,66 +64,127 @@ fn rates(site: &Site) -> Option<Vec<Step>> {
     (!site.rates.is_empty()).then(|| steps.collect())
 }
 
-/// The source of requests to the sites beside the auction.
-pub(in crate::up) struct Neighbours {
-    files: Workload,
-    /// Each site that a stream is for: its index, its host, and whether it is that of the JSON.
-    sites: Vec<(usize, HeaderValue, bool)>,
+/// The source of requests to the sites beside the auction, none of which need be there.
+pub(in crate::up) struct Neighbours(Vec<Neighbour>);
+
+#[derive(Clone)]
+struct Neighbour {
+    /// Its index among all sites.
+    index: usize,
+    host: HeaderValue,
+    /// Its files; `None` for that of the JSON.
+    files: Option<Workload>,
+    steps: Vec<Step>,
 }
 
 impl Neighbours {
-    /// The source, and its configuration. In a cluster that has none of these sites it has no requests.
+    /// For sites without rates it measures what `server` serves, a server of all sites.
+    ///
+    /// # Errors
+    /// If there is none, or it does not answer.
     pub(in crate::up) fn new(
         sites: &[Site],
-        edges: &[SocketAddr],
+        server: Option<SocketAddr>,
         sessions: u32,
-    ) -> Result<(Self, ClientConfig), Failure> {
+    ) -> Result<Self, Failure> {
         let mut found = Vec::new();
-        let mut streams = Vec::new();
-        let files = sites.iter().find(|site| site.name == FILES);
-        let alpha = files.and_then(|site| site.alpha).unwrap_or(ALPHA);
         for (index, site) in sites.iter().enumerate() {
-            let (is_api, [rest, risen]) = match site.name.as_str() {
-                FILES => (false, FILES_PER_S),
-                API => (true, API_PER_S),
+            let sizes = Sizes::Fixed { bytes: FILE_BYTES };
+            let (files, of_served) = match site.name.as_str() {
+                FILES => {
+                    let zipf = Zipf::new(site.alpha.unwrap_or(ALPHA), OBJECTS, sizes, SEED)?;
+                    (Some(Workload::Zipf(zipf)), FILES_OF_SERVED)
+                }
+                API => (None, API_OF_SERVED),
                 _ => continue,
             };
-            found.push((index, HeaderValue::try_from(&site.hosts[0])?, is_api));
-            let steps = (0..TURNS).map(|turn| Step {
-                at: TURN * turn,
-                per_s: f64::from(sessions) * if (turn % 2 == 1) == is_api { risen } else { rest },
-            });
-            streams.push(Stream::poisson(rates(site).unwrap_or_else(|| steps.collect())));
+            let host = HeaderValue::try_from(&site.hosts[0])?;
+            let mut neighbour = Neighbour { index, host, files, steps: Vec::new() };
+            neighbour.steps = match rates(site) {
+                Some(steps) => steps,
+                None => {
+                    let served = neighbour.served_per_s(sites, server)?;
+                    neighbour.turns(of_served.map(|part| part * served * f64::from(sessions) / SESSIONS))
+                }
+            };
+            found.push(neighbour);
         }
+        Ok(Neighbours(found))
+    }
+
+    /// How its requests come to the edges.
+    pub(in crate::up) fn config(&self, sites: &[Site], edges: &[SocketAddr]) -> ClientConfig {
+        let mut streams: Vec<_> =
+            self.0.iter().map(|neighbour| Stream::poisson(neighbour.steps.clone())).collect();
         if streams.is_empty() {
             streams.push(Stream::poisson(vec![Step { at: Duration::ZERO, per_s: 0.0 }]));
         }
-        let sizes = Sizes::Fixed { bytes: FILE_BYTES };
-        let files = Workload::Zipf(Zipf::new(alpha, OBJECTS, sizes, SEED)?);
         let load =
             Load::Open { arrivals: Arrivals::Streams { streams, seed: SEED }, in_flight_max: IN_FLIGHT_MAX };
-        let names = sites.iter().map(|site| site.name.clone()).collect();
-        Ok((Neighbours { files, sites: found }, ClientConfig::new(edges.to_vec(), names, load)))
+        ClientConfig::new(edges.to_vec(), names(sites), load)
     }
 }
 
 impl Source for Neighbours {
     fn shot(&self, cue: Cue) -> Shot {
-        let (site, host, is_api) = &self.sites[cue.stream];
-        let path = match is_api {
-            true => format!("/api/items?category={}", cue.nth % CATEGORIES + 1),
-            false => {
-                let object = self.files.object(cue.nth);
+        self.0[cue.stream].shot(cue.nth)
+    }
+}
+
+impl Neighbour {
+    fn shot(&self, nth: u64) -> Shot {
+        let path = match &self.files {
+            None => format!("/api/items?category={}", nth % CATEGORIES + 1),
+            Some(files) => {
+                let object = files.object(nth);
                 format!("/o/{}/{}", object.id, object.bytes)
             }
         };
         // Numbers in a path always form a URI.
-        Shot::get(*site, host.clone(), Uri::try_from(path).unwrap_or_default())
+        Shot::get(self.index, self.host.clone(), Uri::try_from(path).unwrap_or_default())
     }
+
+    /// Rates in requests/s, which rise while those of the other kind rest.
+    fn turns(&self, [rest, risen]: [f64; 2]) -> Vec<Step> {
+        let per_s = |turn| if (turn % 2 == 0) == self.files.is_some() { risen } else { rest };
+        (0..TURNS).map(|turn| Step { at: TURN * turn, per_s: per_s(turn) }).collect()
+    }
+
+    /// What a server serves of its requests each second.
+    fn served_per_s(&self, sites: &[Site], server: Option<SocketAddr>) -> Result<f64, Failure> {
+        let name = &sites[self.index].name;
+        let remedy = format!("give site {name} rates");
+        let server = server.ok_or_else(|| {
+            Failure::new(format!(
+                "no node has one port for all sites, at which to measure a server: {remedy}"
+            ))
+        })?;
+        let load = Load::Closed { connections_per_edge: MEASURED_BY, think: Duration::ZERO };
+        let config = ClientConfig {
+            duration_max: Some(MEASURED_FOR),
+            ..ClientConfig::new(vec![server], names(sites), load)
+        };
+        let requests = self.clone();
+        let measured = Generator::new(config, move |cue: Cue| requests.shot(cue.nth))?.start()?.wait()?;
+        match measured.requests_per_s {
+            0.0 => Err(Failure::new(format!(
+                "{server} answers no request to site {name}: see its log, or {remedy}"
+            ))),
+            served => Ok(served),
+        }
+    }
+}
+
+fn names(sites: &[Site]) -> Vec<String> {
+    sites.iter().map(|site| site.name.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
+
     use sidelong_config::RateEntry;
 
     use super::*;
@@ -131,15 +198,40 @@ mod tests {
         };
         assert!(matches!(sessions(&file), Sessions::Closed { count: 5 }));
         let rate = RateEntry { at: Duration::ZERO, per_s: 7.0 };
-        file.sites[0].rates = vec![rate];
-        file.sites[2].rates = vec![rate];
+        file.sites.iter_mut().for_each(|site| site.rates = vec![rate]);
         assert!(matches!(sessions(&file), Sessions::Open { .. }));
-        let (_, config) = Neighbours::new(&file.cluster().unwrap().sites, &edges, 5).unwrap();
+        let sites = file.cluster().unwrap().sites;
+        let config = Neighbours::new(&sites, None, 5).unwrap().config(&sites, &edges);
         let Load::Open { arrivals: Arrivals::Streams { streams, .. }, .. } = config.load else {
             panic!("the load is open");
         };
-        let steps: Vec<_> = streams.iter().map(|stream| stream.steps.len()).collect();
-        assert_eq!(steps, [TURNS as usize, 1]);
+        assert_eq!(streams.iter().map(|stream| stream.steps.len()).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(streams[1].steps[0].per_s, 7.0);
+    }
+
+    #[test]
+    fn rates_rise_by_turns_above_what_a_server_serves() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                // One at a time: at most 500/s.
+                thread::sleep(Duration::from_millis(2));
+                let _ = client.read(&mut [0; 1024]);
+                let _ =
+                    client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            }
+        });
+        let sites = super::super::cluster().unwrap().cluster().unwrap().sites;
+        let Neighbours(found) = Neighbours::new(&sites, Some(server), 25).unwrap();
+        let [files, api] = &found[..] else { panic!("the auction has two neighbours") };
+        let turn = |neighbour: &Neighbour, turn: usize| neighbour.steps[turn].per_s;
+        assert!(turn(files, 0) > 0.0 && turn(files, 0) <= 2.5 * 500.0 / 2.0, "{}", turn(files, 0));
+        assert_eq!((turn(files, 0), turn(files, 2)), (25.0 * turn(files, 1), turn(files, 0)));
+        assert!((turn(api, 1) - 12.0 * turn(api, 0)).abs() < 1e-9 * turn(api, 1), "{:?}", &api.steps[..2]);
+
+        let without = Neighbours::new(&sites, None, 25).map(|_| ()).unwrap_err().0;
+        assert!(without.ends_with("give site files rates"), "{without}");
     }
 }
