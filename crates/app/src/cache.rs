@@ -262,9 +262,12 @@ impl Setup {
         let neighbours = Neighbours::new(member.index, &peers, directory, fabric.initiator()?);
         let Some(exposing) = exposing else {
             let near_bytes = cluster.cache.near_bytes(member.peer()) as usize;
-            let near = (near_bytes > 0).then(|| Near::new(cluster.cache.fresh, near_bytes));
+            let neighbours = match near_bytes {
+                0 => neighbours,
+                _ => neighbours.keeping(Near::new(cluster.cache.fresh, near_bytes)),
+            };
             let own = Settings { memory_bytes: settings.memory_bytes - near_bytes, ..settings };
-            return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways, near })));
+            return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways })));
         };
         let Peer { region, map, .. } = &peers[member.index];
         let spec = RegionSpec {
@@ -277,7 +280,7 @@ impl Setup {
         let region = regions::expose_owned(&exposing.host, &spec, "memory_mb of the cache")?;
         region.key().map_or(Ok(()), |key| exposing.publish(key))?;
         let cache = Cache::exposed(settings, region, *map, began_ns);
-        Ok((cache, Some(server::Cluster { neighbours, ways, near: None })))
+        Ok((cache, Some(server::Cluster { neighbours, ways })))
     }
 
     fn settings(&self) -> Result<Settings, Failure> {

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use crate::cache::{Cache, Item, PutError, Seconds};
 use crate::counters::Counters;
 use crate::neighbours::{Home, Language, Neighbours, To};
+use crate::protocol::Step;
 
 /// The longest time to live that is not taken for a Unix time, in seconds: 30 days (memcached's protocol.txt).
 const TTL_MAX: i64 = 60 * 60 * 24 * 30;
@@ -238,11 +239,35 @@ impl Host<'_> {
         self.neighbours.as_ref()?.asked(key)
     }
 
-    /// Leaves a command for others with the driver, with the answer to it if there is no item, should it only read.
-    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8], miss: Option<Vec<u8>>) {
+    /// Leaves the parts of a command that changes something for others with the driver, behind so many bytes of answers.
+    pub(crate) fn send(&mut self, to: To, language: Language, command: &[&[u8]], answered: usize) {
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.send(to, language, command, miss);
+            neighbours.send(to, language, command, answered);
         }
+    }
+
+    /// Answers a command of `used` bytes that only reads from a copy of an earlier answer, or leaves its parts with the driver for the
+    /// home, with the answer to it if there is no item.
+    pub(crate) fn ask(
+        &mut self,
+        home: Home,
+        language: Language,
+        command: &[&[u8]],
+        miss: Vec<u8>,
+        used: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let neighbours = self.neighbours.as_mut();
+        if neighbours.is_some_and(|neighbours| neighbours.ask(home, language, command, miss, out)) {
+            self.counters.count_fetch(false, true);
+            return Step::Used(used);
+        }
+        Step::Sent { used }
+    }
+
+    /// Whether others are yet to answer before the next command is carried out.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.neighbours.as_ref().is_none_or(|neighbours| !neighbours.take_more())
     }
 
     /// The item of a key in the memory of the cache that is its home.

@@ -6,8 +6,10 @@
 //! The memory of another machine is read by a device. While there is no link to it, the home is asked.
 
 use std::hash::Hasher as _;
+use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidelong_fabric::{Access, Backoff, Batch, Directory, Error, Initiator, OpError};
 use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_READS, CacheItem, CacheMap, RegionKind, Time};
@@ -15,6 +17,7 @@ use sidelong_policy::cache::homes::Homes;
 use siphasher::sip::SipHasher13;
 
 use crate::cache::{Cache, Item, Seconds, hasher};
+use crate::near::{Near, Ticket};
 use crate::reader::{ItemRead, Link, PATIENCE, Reader, SECOND_NS, Sound};
 
 /// The longest wait for a link to a neighbour's memory. Clients wait meanwhile.
@@ -23,6 +26,9 @@ const LINK_PATIENCE: Duration = Duration::from_millis(50);
 const LINK_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// One of so many reads is stated to the home, so that what others read stays there. An item that matters is read more often.
 const STATED_PART: u32 = 16;
+/// Commands for others that sessions may leave before the driver sends them.
+const ERRANDS_MAX: usize = 256;
+
 /// The second of a cache whose second 0 was at `began_ns`, at `now_ns`.
 pub(crate) fn second(began_ns: u64, now_ns: u64) -> Seconds {
     (now_ns.saturating_sub(began_ns) / SECOND_NS) as Seconds
@@ -79,16 +85,27 @@ impl From<Home> for To {
 }
 
 /// A command that others are to carry out, as the client wrote it. Their answer is what the client reads.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Errand {
+#[derive(Debug)]
+pub(crate) struct Errand {
     /// Who carries it out.
-    pub to: To,
+    pub(crate) to: To,
     /// How it is written.
-    pub language: Language,
-    /// The command.
-    pub command: Vec<u8>,
+    pub(crate) language: Language,
+    /// The command, in [`Errands::commands`].
+    pub(crate) command: Range<usize>,
     /// The answer of a home that has no such item, if the command only reads.
-    pub miss: Option<Vec<u8>>,
+    pub(crate) miss: Option<Vec<u8>>,
+    /// What its answer is to be kept by, if a copy of it is.
+    pub(crate) near: Option<Ticket>,
+    /// Bytes of answers that were there before it.
+    pub(crate) answered: usize,
+}
+
+/// Commands for others that a session has left with its driver, in their order.
+#[derive(Debug, Default)]
+pub struct Errands {
+    pub(crate) commands: Vec<u8>,
+    pub(crate) all: Vec<Errand>,
 }
 
 /// How a command and its answer are written.
@@ -106,6 +123,20 @@ pub enum Language {
 impl Language {
     pub(crate) fn of(byte: u8) -> Option<Self> {
         [Language::Text, Language::Key, Language::Binary].into_iter().find(|one| *one as u8 == byte)
+    }
+}
+
+impl Errands {
+    fn push(&mut self, command: &[&[u8]]) -> Range<usize> {
+        let start = self.commands.len();
+        command.iter().for_each(|part| self.commands.extend_from_slice(part));
+        start..self.commands.len()
+    }
+
+    /// Forgets all, and keeps the room.
+    pub(crate) fn clear(&mut self) {
+        self.commands.clear();
+        self.all.clear();
     }
 }
 
@@ -133,8 +164,10 @@ pub struct Neighbours {
     all: Vec<Neighbour>,
     batch: Batch,
     reads: Reads,
-    /// What a session has left for the driver to send.
-    pub(crate) errand: Option<Errand>,
+    /// Copies of their items, if reads may be as old as these.
+    near: Option<Near>,
+    /// What sessions have left for the driver to send.
+    errands: Errands,
 }
 
 impl Neighbours {
@@ -167,8 +200,15 @@ impl Neighbours {
             all: peers.iter().map(neighbour).collect(),
             batch: Batch::new(),
             reads: Reads::default(),
-            errand: None,
+            near: None,
+            errands: Errands::default(),
         }
+    }
+
+    /// With copies of the items of homes that are asked.
+    #[must_use]
+    pub fn keeping(self, near: Near) -> Self {
+        Neighbours { near: Some(near), ..self }
     }
 
     /// What was read since the start.
@@ -196,16 +236,21 @@ impl Neighbours {
         self.home(key).filter(|home| !is_read(home))
     }
 
-    /// Counts what a home was asked for: whether it has not answered, or had the item.
-    pub(crate) fn was_asked(&mut self, has_failed: bool, is_hit: bool) {
-        self.reads.hits += u64::from(!has_failed && is_hit);
-        self.reads.misses += u64::from(has_failed || !is_hit);
-        self.reads.failures += u64::from(has_failed);
+    /// Whether a session may leave further commands for others, before it hears of those that it has left. What is read in a home's
+    /// memory must wait until what that was asked to change is done.
+    pub(crate) fn take_more(&self) -> bool {
+        self.are_asked() && self.errands.all.len() < ERRANDS_MAX
     }
 
-    /// Counts an item of which there was a copy here.
-    pub(crate) fn was_near(&mut self) {
-        self.reads.near += 1;
+    /// Takes the answer to what a home was asked for, an item or `miss`; `None` if it has not answered. It is kept by `near`.
+    pub(crate) fn was_asked(&mut self, answer: Option<&[u8]>, miss: &[u8], near: Option<Ticket>) {
+        let hit = answer.filter(|answer| *answer != miss);
+        self.reads.hits += u64::from(hit.is_some());
+        self.reads.misses += u64::from(hit.is_none());
+        self.reads.failures += u64::from(answer.is_none());
+        if let (Some(near), Some(ticket), Some(hit)) = (&mut self.near, near, hit) {
+            near.keep(ticket, hit);
+        }
     }
 
     /// The number of this cache.
@@ -226,10 +271,49 @@ impl Neighbours {
         (peer != self.me).then_some(Home { peer, key })
     }
 
-    /// Leaves a command for the driver to send, with the answer to it if there is no item, should it only read.
-    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8], miss: Option<Vec<u8>>) {
-        self.reads.forwarded += u64::from(miss.is_none());
-        self.errand = Some(Errand { to, language, command: command.to_vec(), miss });
+    /// Leaves the parts of a command that changes something for the driver to send, behind so many bytes of answers.
+    pub(crate) fn send(&mut self, to: To, language: Language, command: &[&[u8]], answered: usize) {
+        self.reads.forwarded += 1;
+        match (&mut self.near, to) {
+            (Some(near), To::Home(home)) => near.forget(home.key),
+            (Some(near), To::All) => near.clear(),
+            (None, _) => {}
+        }
+        let command = self.errands.push(command);
+        self.errands.all.push(Errand { to, language, command, miss: None, near: None, answered });
+    }
+
+    /// Appends the copy of an answer to the parts of a command that only reads, if there is one. Otherwise it leaves the command for
+    /// the driver to send, with the answer to it if there is no item. Returns whether there was a copy.
+    pub(crate) fn ask(
+        &mut self,
+        home: Home,
+        language: Language,
+        command: &[&[u8]],
+        miss: Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let command = self.errands.push(command);
+        let mut ticket = None;
+        if let Some(near) = &mut self.near {
+            let (text, now) = (&self.errands.commands[command.clone()], Instant::now());
+            if let Some(answer) = near.find(home.key, language, text, now) {
+                out.extend_from_slice(answer);
+                self.errands.commands.truncate(command.start);
+                self.reads.near += 1;
+                return true;
+            }
+            ticket = near.asked(home.key, language, text, now);
+        }
+        let (to, miss, answered) = (To::Home(home), Some(miss), out.len());
+        self.errands.all.push(Errand { to, language, command, miss, near: ticket, answered });
+        false
+    }
+
+    /// Exchanges what sessions have left for an empty list.
+    pub fn take_errands(&mut self, errands: &mut Errands) {
+        errands.clear();
+        mem::swap(&mut self.errands, errands);
     }
 
     /// The item of a key in its home's memory, with its times as `cache` counts them at `now`.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
@@ -18,8 +19,6 @@ use crate::server::sockets::Stream;
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts to connect. Commands fail at once meanwhile.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Bytes that are read at a time.
-const READ_BYTES: usize = 64 << 10;
 
 /// How another cache is reached.
 #[derive(Clone, Debug)]
@@ -174,16 +173,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Reads once. The answers are then to be taken with [`Outgoing::take`].
-    pub(crate) fn read(&mut self) -> io::Result<()> {
+    /// Reads once, by way of `buffer`. The answers are then to be taken with [`Outgoing::take`].
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
-        let start = self.input.len();
-        self.input.resize(start + READ_BYTES, 0);
-        let read = stream.read(&mut self.input[start..]);
-        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
-        match read {
+        match stream.read(buffer) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {
+            Ok(bytes) => {
+                self.input.extend_from_slice(&buffer[..bytes]);
                 self.problem.clear();
                 Ok(())
             }
@@ -192,17 +188,23 @@ impl Outgoing {
         }
     }
 
-    /// The answers that are there, with the clients that wait for them.
-    pub(crate) fn take(&mut self) -> Vec<(Waiting, Vec<u8>)> {
-        let (mut answers, mut used) = (Vec::new(), 0);
-        while let Some((answer, bytes)) = frame::answer(&self.input[used..])
-            && let Some(waiting) = self.waiting.pop_front()
-        {
-            answers.push((waiting, answer.to_vec()));
-            used += bytes;
-        }
-        self.input.drain(..used);
-        answers
+    /// What has arrived. From the answers in it [`Outgoing::next`] takes one after another, and [`Outgoing::put_back`] the rest.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        mem::take(&mut self.input)
+    }
+
+    /// The next answer in what has arrived, from `used` on, and the client that waits for it.
+    pub(crate) fn next<'i>(&mut self, input: &'i [u8], used: &mut usize) -> Option<(Waiting, &'i [u8])> {
+        let (answer, bytes) = frame::answer(&input[*used..])?;
+        let waiting = self.waiting.pop_front()?;
+        *used += bytes;
+        Some((waiting, answer))
+    }
+
+    /// Keeps what has arrived of an answer that is not whole.
+    pub(crate) fn put_back(&mut self, mut input: Vec<u8>, used: usize) {
+        input.drain(..used);
+        self.input = input;
     }
 
     /// Closes the connection of the cache `name` because of `error`, and returns the clients that wait for answers. What was not
@@ -225,6 +227,6 @@ impl Outgoing {
         self.output = Vec::new();
         self.sent = 0;
         self.input = Vec::new();
-        std::mem::take(&mut self.waiting)
+        mem::take(&mut self.waiting)
     }
 }

@@ -36,8 +36,7 @@ use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
 use crate::counters::Counters;
 use crate::frame;
-use crate::near::Near;
-use crate::neighbours::{self, Neighbours};
+use crate::neighbours::{self, Errands, Neighbours};
 use crate::outgoing::Outgoing;
 pub use crate::outgoing::Way;
 use crate::published::Published;
@@ -124,8 +123,6 @@ pub struct Cluster {
     pub neighbours: Neighbours,
     /// By number, how they are told to carry out commands.
     pub ways: Vec<Way>,
-    /// Copies of their items, if reads may be as old as these.
-    pub near: Option<Near>,
 }
 
 /// Serves clients until `stop` is set.
@@ -176,7 +173,6 @@ struct Server<'a> {
     options: &'a Options,
     store: &'a Mutex<Store>,
     neighbours: Option<Neighbours>,
-    near: Option<Near>,
     /// By number, the connections to the other caches.
     outgoing: Vec<Outgoing>,
     epoll: OwnedFd,
@@ -201,6 +197,7 @@ struct Server<'a> {
     is_paused: bool,
     read: Vec<u8>,
     out: Vec<u8>,
+    errands: Errands,
 }
 
 impl<'a> Server<'a> {
@@ -222,9 +219,10 @@ impl<'a> Server<'a> {
             listener.prepare()?;
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        let (neighbours, ways, near) = cluster.map_or((None, Vec::new(), None), |cluster| {
-            (Some(cluster.neighbours), cluster.ways, cluster.near)
-        });
+        let (neighbours, ways) = match cluster {
+            Some(Cluster { neighbours, ways }) => (Some(neighbours), ways),
+            None => (None, Vec::new()),
+        };
         let mut server = Server {
             listeners,
             own,
@@ -232,7 +230,6 @@ impl<'a> Server<'a> {
             options,
             store,
             neighbours,
-            near,
             outgoing: ways.into_iter().map(Outgoing::new).collect(),
             epoll,
             ticker,
@@ -247,6 +244,7 @@ impl<'a> Server<'a> {
             is_paused: false,
             read: vec![0; READ_BYTES],
             out: Vec::with_capacity(OUT_BYTES_MAX),
+            errands: Errands::default(),
         };
         server.tick()?;
         Ok(server)
@@ -568,16 +566,15 @@ impl<'a> Server<'a> {
             used += fed.consumed;
             client.is_ending = matches!(fed.wants, Wants::Close);
             client.wanted = if let Wants::Input(bytes) = fed.wants { bytes } else { 0 };
-            let mut errand = None;
-            if fed.wants == Wants::Answer {
-                errand = self.neighbours.as_mut().and_then(|neighbours| neighbours.errand.take());
-                if errand.as_ref().is_some_and(|errand| self.answer_near(errand)) {
-                    continue;
-                }
+            if is_client && let Some(neighbours) = &mut self.neighbours {
+                neighbours.take_errands(&mut self.errands);
+                self.ask(number, client);
             }
-            if client.waits() {
+            if client.waits() || !client.output.is_empty() {
                 // It is answered in the order of its commands.
-                client.hold(&mut self.out);
+                client.append(&self.out);
+                self.out.clear();
+                self.send(client)?;
             } else {
                 mem::swap(&mut client.output, &mut self.out);
                 let sent = self.send(client);
@@ -585,12 +582,6 @@ impl<'a> Server<'a> {
                     mem::swap(&mut client.output, &mut self.out);
                 }
                 sent?;
-            }
-            if let Some(errand) = errand {
-                self.ask(number, client, errand);
-                if !client.waits() {
-                    self.send(client)?;
-                }
             }
             if client.is_blocked() {
                 return Ok((After::Stays, used));

@@ -44,8 +44,8 @@ pub enum Wants {
     Room,
     /// Nothing. The connection ends once the client has taken its answers.
     Close,
-    /// The answer to the [`Errand`](crate::neighbours::Errand) that it has left with the neighbours. The client is to get that
-    /// before it is called again.
+    /// The answers to the [`Errands`](crate::neighbours::Errands) that it has left with the neighbours. The client is to get those
+    /// before it is called again, unless homes are asked for items.
     Answer,
 }
 
@@ -96,14 +96,18 @@ impl Session {
                         Protocol::Binary(_) => Language::Binary,
                         _ => Language::Text,
                     };
-                    host.send(to, language, &rest[..used], None);
+                    host.send(to, language, &[&rest[..used]], out.len());
                     consumed += used;
                     self.unwanted = unwanted;
-                    break Wants::Answer;
+                    if host.must_wait() {
+                        break Wants::Answer;
+                    }
                 }
                 Step::Sent { used } => {
                     consumed += used;
-                    break Wants::Answer;
+                    if host.must_wait() {
+                        break Wants::Answer;
+                    }
                 }
             }
         };

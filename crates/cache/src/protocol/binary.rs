@@ -298,8 +298,7 @@ impl Binary {
         {
             let mut miss = Vec::new();
             packet.miss(matches!(order, Order::Get { shows_key: true, .. }), &mut miss);
-            host.send(To::Home(home), Language::Binary, &input[..whole], Some(miss));
-            return Step::Sent { used: whole };
+            return host.ask(home, Language::Binary, &[&input[..whole]], miss, whole, out);
         }
         if order == Order::Flush && host.has_neighbours() {
             host.flush(packet.flush_time());

@@ -12,7 +12,7 @@ use super::text::{
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, World, number};
-use crate::neighbours::{Home, Language, To};
+use crate::neighbours::{Home, Language};
 
 /// The most words of a line, flags included (memcached's).
 const WORDS_MAX: usize = 20;
@@ -227,9 +227,7 @@ pub(crate) fn command(
             {
                 let mut miss = Vec::new();
                 request.show_miss(host.world.now, &mut miss);
-                let command = [line.text, b"\r\n"].concat();
-                host.send(To::Home(home), Language::Text, &command, Some(miss));
-                return Step::Sent { used };
+                return host.ask(home, Language::Text, &[line.text, b"\r\n"], miss, used, out);
             }
             match request.get(host, out) {
                 Some(home) => return past.forwarded(home),

@@ -287,10 +287,10 @@ impl Text {
             Some(BAD_FORMAT)
         } else {
             keys.has_any = true;
-            if keys.forward(word, host) {
+            if let Some(step) = keys.forward(word, host, out) {
                 self.place = Place::Keys(keys);
                 // The end of the line is answered afterwards.
-                return Step::Sent { used: word.len() };
+                return step;
             }
             keys.show(word, host, out);
             None
@@ -346,23 +346,19 @@ impl Text {
 
 impl Keys {
     /// Has another cache that is the key's home answer, if the item is changed, or cannot be read there.
-    fn forward(&self, key: &[u8], host: &mut Host<'_>) -> bool {
-        let exptime = if let Touch::At(exptime) = self.touch { Some(exptime) } else { None };
-        let Some(home) = (if exptime.is_some() { host.home(key) } else { host.asked(key) }) else {
-            return false;
+    fn forward(&self, key: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<Step> {
+        let used = key.len();
+        let Touch::At(exptime) = self.touch else {
+            let home = host.asked(key)?;
+            let name: &[u8] = if self.shows_cas { b"gets " } else { b"get " };
+            return Some(host.ask(home, Language::Key, &[name, key, b"\r\n"], Vec::new(), used, out));
         };
-        let mut command = Vec::with_capacity(KEY_BYTES_MAX);
-        command.extend_from_slice(if exptime.is_some() { b"gat" } else { b"get" });
-        command.extend_from_slice(if self.shows_cas { b"s " } else { b" " });
-        if let Some(exptime) = exptime {
-            push_number(&mut command, exptime);
-            command.push(b' ');
-        }
-        command.extend_from_slice(key);
-        command.extend_from_slice(b"\r\n");
-        let miss = exptime.is_none().then(Vec::new);
-        host.send(To::Home(home), Language::Key, &command, miss);
-        true
+        let home = host.home(key)?;
+        let name: &[u8] = if self.shows_cas { b"gats " } else { b"gat " };
+        let mut digits = itoa::Buffer::new();
+        let command = [name, digits.format(exptime).as_bytes(), b" ", key, b"\r\n"];
+        host.send(To::Home(home), Language::Key, &command, out.len());
+        Some(Step::Sent { used })
     }
 
     fn show(&self, key: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) {

@@ -1,6 +1,7 @@
 //! A client, as the server keeps it between its events.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use rustix::event::epoll::EventFlags;
 
@@ -42,24 +43,23 @@ pub(super) struct Waits {
     /// Caches that are yet to answer.
     pub(super) left: usize,
     pub(super) language: Language,
-    /// The command, or its begin: its line, or the header of its packet.
+    /// The begin of a command that changes something: its line, or the header of its packet. Empty of others.
     pub(super) command: Vec<u8>,
     /// What the client gets if there is no such item, or nobody answers. `None` of a command that changes something.
     pub(super) miss: Option<Vec<u8>>,
-    /// The last cache's answer.
-    pub(super) answer: Vec<u8>,
     /// A cache that has not answered.
     pub(super) failed: Option<Silent>,
     /// What the answer is to be kept by, if a copy of it is.
     pub(super) near: Option<Ticket>,
-    /// The answers to the commands that follow, as far as this cache has given them itself.
-    after: Vec<u8>,
+    /// The last cache's answer, among those of the client.
+    answer: Range<usize>,
+    /// Bytes of the client's own answers that follow.
+    after: usize,
 }
 
 impl Waits {
     pub(super) fn new(language: Language, command: Vec<u8>, miss: Option<Vec<u8>>) -> Self {
-        let (answer, after) = (Vec::new(), Vec::new());
-        Waits { left: 0, language, command, miss, answer, failed: None, near: None, after }
+        Waits { left: 0, language, command, miss, failed: None, near: None, answer: 0..0, after: 0 }
     }
 }
 
@@ -72,6 +72,10 @@ pub(super) struct Client {
     waits: VecDeque<Waits>,
     /// The number of the first of them, counted from the client's first.
     ticket: u64,
+    /// The answers of other caches to them.
+    answers: Vec<u8>,
+    /// The answers of this cache behind them, of which the client has got so many bytes.
+    own: (Vec<u8>, usize),
     /// Bytes of commands and answers that are held for them.
     held: usize,
     /// What was read of a command that is not whole, or that waits until answers were taken.
@@ -97,6 +101,8 @@ impl Client {
             life,
             waits: VecDeque::new(),
             ticket: 0,
+            answers: Vec::new(),
+            own: (Vec::new(), 0),
             held: 0,
             input: Vec::new(),
             output: Vec::new(),
@@ -145,31 +151,51 @@ impl Client {
         self.held += bytes;
     }
 
-    /// What it waits for by this number.
-    pub(super) fn awaits(&mut self, ticket: u64) -> Option<&mut Waits> {
-        self.waits.get_mut(usize::try_from(ticket.checked_sub(self.ticket)?).ok()?)
+    /// Takes the answer of another cache to what it waits for by this number, or one that has not answered.
+    pub(super) fn answered(&mut self, ticket: u64, answer: Result<&[u8], Silent>) {
+        let place = ticket.checked_sub(self.ticket).and_then(|place| usize::try_from(place).ok());
+        let Some(waits) = place.and_then(|place| self.waits.get_mut(place)) else { return };
+        waits.left -= 1;
+        match answer {
+            Ok(answer) => {
+                let start = self.answers.len();
+                self.answers.extend_from_slice(answer);
+                waits.answer = start..self.answers.len();
+                self.held += answer.len();
+            }
+            Err(silent) => waits.failed = Some(silent),
+        }
     }
 
-    /// Holds answers back until those before them are there.
-    pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
-        if let Some(last) = self.waits.back_mut() {
-            self.held += answers.len();
-            last.after.append(answers);
+    /// Appends answers of this cache, behind those that it waits for.
+    pub(super) fn append(&mut self, answers: &[u8]) {
+        match self.waits.back_mut() {
+            Some(last) => {
+                last.after += answers.len();
+                self.own.0.extend_from_slice(answers);
+                self.held += answers.len();
+            }
+            None => self.output.extend_from_slice(answers),
         }
     }
 
     /// Appends what it gets next, if that is there: `end` is given the command's answer to append.
-    pub(super) fn settle(&mut self, mut end: impl FnMut(Waits, &mut Vec<u8>)) {
+    pub(super) fn settle(&mut self, mut end: impl FnMut(Waits, &[u8], &mut Vec<u8>)) {
         while self.waits.front().is_some_and(|first| first.left == 0)
-            && let Some(mut first) = self.waits.pop_front()
+            && let Some(first) = self.waits.pop_front()
         {
             self.ticket += 1;
-            let after = std::mem::take(&mut first.after);
-            end(first, &mut self.output);
-            self.output.extend_from_slice(&after);
+            let (own, got) = &mut self.own;
+            let (answer, after) = (first.answer.clone(), *got..*got + first.after);
+            end(first, &self.answers[answer], &mut self.output);
+            *got = after.end;
+            self.output.extend_from_slice(&own[after]);
         }
         if self.waits.is_empty() {
             self.held = 0;
+            self.answers.clear();
+            self.own.0.clear();
+            self.own.1 = 0;
         }
     }
 }

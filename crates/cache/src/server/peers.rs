@@ -1,13 +1,14 @@
 //! The server's dealings with the other caches of its cluster.
 
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Server;
 use super::client::{Client, Silent, Waits};
-use crate::neighbours::{Errand, Language, Neighbours, To};
+use crate::neighbours::{Errand, Errands, Language, Neighbours, To};
 use crate::outgoing::Waiting;
 use crate::protocol::{binary, text};
 
@@ -97,18 +98,19 @@ impl Server<'_> {
 
     pub(super) fn on_peer(&mut self, peer: usize, flags: EventFlags) {
         let outgoing = &mut self.outgoing[peer];
-        let read = if flags.intersects(!EventFlags::OUT) { outgoing.read() } else { Ok(()) };
+        let read = if flags.intersects(!EventFlags::OUT) { outgoing.read(&mut self.read) } else { Ok(()) };
         // What was read may have opened the connection.
         let written = outgoing.write();
-        let answers = outgoing.take();
+        let (arrived, mut used) = (outgoing.take(), 0);
         let mut touched: Option<(usize, u64)> = None;
-        for (waiting, answer) in answers {
+        while let Some((waiting, answer)) = self.outgoing[peer].next(&arrived, &mut used) {
             // Many answers in a row may be one client's, who gets them at once.
             if let Some(before) = touched.replace(waiting.client).filter(|before| *before != waiting.client) {
                 self.go_on_with(before);
             }
             self.deliver(waiting, Ok(answer));
         }
+        self.outgoing[peer].put_back(arrived, used);
         touched.into_iter().for_each(|client| self.go_on_with(client));
         if let Err(error) = read.and(written).and_then(|()| self.watch_peer(peer)) {
             self.fail(peer, &error);
@@ -119,20 +121,16 @@ impl Server<'_> {
     fn fail(&mut self, peer: usize, error: &io::Error) {
         let name = self.neighbours.as_ref().map_or("", |neighbours| neighbours.name(peer));
         for waiting in self.outgoing[peer].end(name, error) {
-            self.deliver(waiting, Err(peer));
+            self.deliver(waiting, Err(Silent { peer, was_told: true }));
             self.go_on_with(waiting.client);
         }
     }
 
-    /// Keeps the answer of another cache for a client, or the number of one that has not answered.
-    fn deliver(&mut self, waiting: Waiting, answer: Result<Vec<u8>, usize>) {
+    /// Keeps the answer of another cache for a client, or one that has not answered.
+    fn deliver(&mut self, waiting: Waiting, answer: Result<&[u8], Silent>) {
         let (number, life) = waiting.client;
-        let client = self.clients[number].as_mut().filter(|client| client.life == life);
-        let Some(waits) = client.and_then(|client| client.awaits(waiting.ticket)) else { return };
-        waits.left -= 1;
-        match answer {
-            Ok(answer) => waits.answer = answer,
-            Err(peer) => waits.failed = Some(Silent { peer, was_told: true }),
+        if let Some(client) = self.clients[number].as_mut().filter(|client| client.life == life) {
+            client.answered(waiting.ticket, answer);
         }
     }
 
@@ -147,17 +145,14 @@ impl Server<'_> {
 
     /// Appends the answers that a client has waited for.
     fn settle(&mut self, client: &mut Client) {
-        let (neighbours, near) = (&mut self.neighbours, &mut self.near);
-        client.settle(|waits, out| {
+        let neighbours = &mut self.neighbours;
+        client.settle(|waits, answer, out| {
             if let (Some(neighbours), Some(miss)) = (neighbours.as_mut(), &waits.miss) {
-                let (has_failed, is_hit) = (waits.failed.is_some(), waits.answer != *miss);
-                neighbours.was_asked(has_failed, is_hit);
-                if let (Some(near), Some(ticket), true) = (near.as_mut(), waits.near, is_hit && !has_failed) {
-                    near.keep(ticket, &waits.answer);
-                }
+                let answer = waits.failed.is_none().then_some(answer);
+                neighbours.was_asked(answer, miss, waits.near);
             }
             let Some(Silent { peer, was_told }) = waits.failed else {
-                return out.extend_from_slice(&waits.answer);
+                return out.extend_from_slice(answer);
             };
             if let Some(miss) = waits.miss {
                 out.extend_from_slice(&miss);
@@ -174,60 +169,46 @@ impl Server<'_> {
         });
     }
 
-    /// Answers a command that only reads from the copy of an earlier answer, if there is one.
-    pub(super) fn answer_near(&mut self, errand: &Errand) -> bool {
-        let (Some(near), To::Home(home), Some(_)) = (&mut self.near, errand.to, &errand.miss) else {
-            return false;
-        };
-        let Some(answer) = near.find(home.key, errand.language, &errand.command, Instant::now()) else {
-            return false;
-        };
-        self.out.extend_from_slice(answer);
-        self.store().counters.count_fetch(false, true);
-        self.neighbours.as_mut().into_iter().for_each(Neighbours::was_near);
-        true
-    }
-
-    /// Has a client's command sent to other caches.
-    pub(super) fn ask(&mut self, number: usize, client: &mut Client, errand: Errand) {
-        let Errand { to, language, mut command, miss } = errand;
-        let peers = match to {
-            To::Home(home) => home.peer..home.peer + 1,
-            To::All => 0..self.outgoing.len(),
-        };
+    /// Has the commands that a client has left sent to other caches, each behind the answers before it.
+    pub(super) fn ask(&mut self, number: usize, client: &mut Client) {
+        if self.errands.all.is_empty() {
+            return;
+        }
+        let Errands { commands, mut all } = mem::take(&mut self.errands);
         let me = self.neighbours.as_ref().map(Neighbours::me);
-        let (now, bytes, ticket) = (Instant::now(), command.len(), client.next_ticket());
-        let near = self.near.as_mut().and_then(|near| match (to, &miss) {
-            (To::Home(home), Some(_)) => near.asked(home.key, language, &command, now),
-            (To::Home(home), None) => {
-                near.forget(home.key);
-                None
-            }
-            (To::All, _) => {
-                near.clear();
-                None
-            }
-        });
-        let (mut left, mut failed) = (0, None);
-        for peer in peers.filter(|peer| Some(*peer) != me) {
-            match self.outgoing[peer].send(language, &command, (number, client.life), ticket, now) {
-                Ok(()) => {
-                    left += 1;
-                    if !self.unsent.contains(&peer) {
-                        self.unsent.push(peer);
+        let (now, mut answered) = (Instant::now(), 0);
+        for Errand { to, language, command, miss, near, answered: until } in all.drain(..) {
+            client.append(&self.out[answered..until]);
+            answered = until;
+            let (command, ticket) = (&commands[command], client.next_ticket());
+            let peers = match to {
+                To::Home(home) => home.peer..home.peer + 1,
+                To::All => 0..self.outgoing.len(),
+            };
+            // Of a command that only reads nobody asks how it began.
+            let begin =
+                if miss.is_none() { &command[..command.len().min(text::LINE_BYTES_MAX)] } else { &[] };
+            let mut waits = Waits::new(language, begin.to_vec(), miss);
+            waits.near = near;
+            for peer in peers.filter(|peer| Some(*peer) != me) {
+                match self.outgoing[peer].send(language, command, (number, client.life), ticket, now) {
+                    Ok(()) => {
+                        waits.left += 1;
+                        if !self.unsent.contains(&peer) {
+                            self.unsent.push(peer);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, peer, "a command was not sent to its home");
+                        // What is for all was carried out by this cache at least.
+                        waits.failed = Some(Silent { peer, was_told: to == To::All });
                     }
                 }
-                Err(error) => {
-                    tracing::debug!(%error, peer, "a command was not sent to its home");
-                    // What is for all was carried out by this cache at least.
-                    failed = Some(Silent { peer, was_told: to == To::All });
-                }
             }
+            client.wait(waits, command.len());
         }
-        command.truncate(text::LINE_BYTES_MAX);
-        let mut waits = Waits::new(language, command, miss);
-        (waits.left, waits.failed, waits.near) = (left, failed, near);
-        client.wait(waits, bytes);
+        self.out.drain(..answered);
+        self.errands = Errands { commands, all };
         self.settle(client);
     }
 }

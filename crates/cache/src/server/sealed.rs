@@ -12,8 +12,9 @@ const FRAME_BYTES: usize = 64;
 pub(crate) struct SealedStream {
     pub(crate) socket: TcpStream,
     sealed: Sealed,
-    /// What has arrived of a frame that is not whole.
+    /// What is read into, and the bytes there of a frame that is not whole.
     input: Vec<u8>,
+    arrived: usize,
     plain: Vec<u8>,
     /// Frames that the socket has not taken, from `sent` on.
     output: Vec<u8>,
@@ -26,7 +27,7 @@ impl SealedStream {
     /// With `first`, which is to be sent before anything else.
     pub(crate) fn new(socket: TcpStream, sealed: Sealed, first: Vec<u8>) -> Self {
         let (input, plain) = (Vec::new(), Vec::new());
-        SealedStream { socket, sealed, input, plain, output: first, sent: 0, accepted: 0 }
+        SealedStream { socket, sealed, input, arrived: 0, plain, output: first, sent: 0, accepted: 0 }
     }
 
     /// Whether the other side is known to be of the cluster.
@@ -42,18 +43,19 @@ impl SealedStream {
     /// Reads once, into a buffer that is longer than a frame. An error of the kind `WouldBlock` says that nothing was said yet.
     pub(crate) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         assert!(to.len() > SEALED_BYTES_MAX + FRAME_BYTES, "a buffer longer than a frame");
-        let start = self.input.len();
         // So that what the frames say has room.
         self.input.resize(to.len(), 0);
-        let read = self.socket.read(&mut self.input[start..]);
-        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
-        if read? == 0 {
+        let read = self.socket.read(&mut self.input[self.arrived..])?;
+        if read == 0 {
             return Ok(0);
         }
+        self.arrived += read;
         self.plain.clear();
-        let received = self.sealed.receive(&self.input, &mut self.plain, &mut self.output);
+        let received = self.sealed.receive(&self.input[..self.arrived], &mut self.plain, &mut self.output);
         let flushed = self.flush();
-        self.input.drain(..received.map_err(io::Error::other)?);
+        let used = received.map_err(io::Error::other)?;
+        self.input.copy_within(used..self.arrived, 0);
+        self.arrived -= used;
         flushed?;
         if self.plain.is_empty() {
             return Err(ErrorKind::WouldBlock.into());

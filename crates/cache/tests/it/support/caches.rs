@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sidelong_cache::neighbours::{Neighbours, Peer};
+use sidelong_cache::neighbours::{Errands, Neighbours, Peer};
 use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Initiator, RegionSpec, RunDirectory};
@@ -98,6 +98,7 @@ impl Member {
         let fed = Session::new().feed(command, &mut host, answer);
         if fed.wants == Wants::Answer {
             // The home is to be asked, because its memory is not read. Nobody does, which is a miss.
+            self.neighbours.take_errands(&mut Errands::default());
             return answer.extend_from_slice(b"END\r\n");
         }
         assert_eq!((fed.consumed, fed.wants), (command.len(), Wants::Input(1)));
