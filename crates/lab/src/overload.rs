@@ -255,6 +255,7 @@ fn run(bench: &mut Bench<'_>, servers: Servers, systems: &[System], peers: &[Pee
     let mut systems: Vec<(System, Option<Found>)> = systems.iter().map(|system| (*system, None)).collect();
     systems.extend(here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found))));
     bench.rounds(&vec![plan.length; systems.len()], |bench| {
+        let plan = plan.again(bench.repetition);
         bench.in_turn(&systems, |bench, (system, found)| {
             let word = system.word();
             let name = bench.name(word);

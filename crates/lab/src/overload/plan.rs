@@ -81,11 +81,13 @@ pub(super) struct Plan {
     /// Rates of the lower priority.
     low: Vec<Step>,
     pub(super) length: Duration,
+    seed: u64,
 }
 
 impl Plan {
     pub(super) fn new(extent: &Extent) -> Plan {
         let mut plan = Plan {
+            seed: SEED,
             parts: Vec::new(),
             steps_s: Vec::new(),
             bursts_s: Vec::new(),
@@ -119,6 +121,11 @@ impl Plan {
         plan
     }
 
+    /// The same load, of other arrivals in each repetition.
+    pub(super) fn again(&self, repetition: u32) -> Plan {
+        Plan { seed: SEED + u64::from(repetition), ..self.clone() }
+    }
+
     /// Appends a load relative to the capacity, for a duration.
     fn ask(&mut self, (load, time): (f64, Duration)) {
         self.low.push(Step { at: self.length, per_s: load * CAPACITY_PER_S - HIGH_PER_S });
@@ -137,7 +144,7 @@ impl Plan {
             clients: Some(0..HIGH_CLIENTS),
         };
         let low = Stream::poisson(self.low.clone()).of(HIGH_CLIENTS..HIGH_CLIENTS + LOW_CLIENTS);
-        Arrivals::Streams { streams: vec![high, low], seed: SEED }
+        Arrivals::Streams { streams: vec![high, low], seed: self.seed }
     }
 }
 
