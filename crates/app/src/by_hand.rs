@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{User, getuid};
 use sidelong_config::Cluster;
-use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
+use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, SiteId, Time};
 use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
 use time::OffsetDateTime;
@@ -94,16 +94,19 @@ impl Hand {
         let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
         let deadline = began + drain_max + self.parts.change_max().unwrap_or_default() + BUSY_MAX;
         let mut memo = (None, Memo::default());
+        let mut tried = None;
         loop {
-            let plan = match self.plan(wish)? {
-                Next::Plan(plan) => plan,
-                Next::Met(said) => return Ok(said),
-                Next::Wait if Instant::now() < deadline => {
+            let plan = match (self.plan(wish)?, tried) {
+                (Next::Plan(plan), _) => plan,
+                // Who took the lock over has finished what was begun.
+                (Next::Met(_), Some(plan)) => return Ok(self.record(wish, plan, began.elapsed())),
+                (Next::Met(said), None) => return Ok(said),
+                (Next::Wait, _) if Instant::now() < deadline => {
                     std::thread::sleep(RETRY);
                     self.links.scan(now());
                     continue;
                 }
-                Next::Wait => return Err(Failure::new(format!("{} does not come to rest", self.name))),
+                (Next::Wait, _) => return Err(Failure::new(format!("{} does not come to rest", self.name))),
             };
             // A memo is of one site.
             if memo.0 != Some(plan.site()) {
@@ -112,13 +115,14 @@ impl Hand {
             let timing = self.parts.timing(drain_max)?;
             let mut machine = Move::new(plan, self.parts.person(), self.parts.pool(), timing, memo.1);
             let outcome = self.drive(&mut machine);
+            tried = Some(plan);
             memo.1 = machine.memo();
             self.links.scan(now());
             match outcome {
                 Outcome::Moved => {
                     return Ok(self.record(wish, plan, began.elapsed()));
                 }
-                Outcome::AtFloor if !self.has_spare(plan) => return Err(self.at_floor(plan)),
+                Outcome::AtFloor if !self.may_have_spare(plan, began) => return Err(self.at_floor(plan)),
                 Outcome::NotDrained(kept) => return Err(self.not_drained(plan, kept)),
                 Outcome::NotChanged { fault } => {
                     let fault = not_changed(fault);
@@ -259,11 +263,13 @@ impl Hand {
             .then(|| format!("{} has {}, below its floor of {floor}", self.site(site), some(serving, "node")))
     }
 
-    /// Whether the donor has a node to spare, whatever its budget says: that is too low until it is repaired.
-    fn has_spare(&self, plan: Plan) -> bool {
+    /// Whether the donor has a node to spare, whatever its budget says: that is too low until it is repaired. At first not all nodes
+    /// are read.
+    fn may_have_spare(&self, plan: Plan, began: Instant) -> bool {
         let Some(site) = plan.from() else { return false };
         let floor = if self.force { 0 } else { self.parts.cluster.sites[site.index()].floor };
-        self.serving(site) > floor
+        let unread = self.nodes().any(|node| self.links.ownership(node).is_none());
+        self.serving(site) > floor || unread && began.elapsed() < FIRST_MAX
     }
 
     fn at_floor(&self, plan: Plan) -> Failure {
@@ -335,9 +341,12 @@ impl Hand {
 
     /// The nodes that serve a site, by the last scan.
     fn serving(&self, site: SiteId) -> usize {
-        let nodes = (0..self.links.node_count()).map(NodeId::new);
-        let owners: Vec<Ownership> = nodes.filter_map(|node| self.links.ownership(node)).collect();
-        owners.iter().filter(|own| own.serves(site)).count()
+        let owners = self.nodes().filter_map(|node| self.links.ownership(node));
+        owners.filter(|own| own.serves(site)).count()
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.links.node_count()).map(NodeId::new)
     }
 
     fn site(&self, site: SiteId) -> &str {
