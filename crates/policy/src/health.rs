@@ -58,11 +58,16 @@ impl HealthSettings {
     /// Checks the settings.
     ///
     /// # Errors
-    /// If a node would be taken out without a failure, or tried without a pause.
+    /// If a node would be taken out without a failure, or after more than are counted, or tried without a pause.
     pub fn check(&self) -> Result<(), SettingsError> {
-        SettingsError::if_zero("refusals", self.refusals == 0)?;
-        SettingsError::if_zero("failures", self.failures == 0)?;
-        SettingsError::if_zero("requests", self.requests == 0)?;
+        let HealthSettings { refusals, failures, requests, .. } = *self;
+        for (what, found) in [("refusals", refusals), ("failures", failures), ("requests", requests)] {
+            SettingsError::if_zero(what, found == 0)?;
+            if found > COUNT_MAX {
+                let (found, max) = (found.into(), COUNT_MAX.into());
+                return Err(SettingsError::TooMany { what, found, max });
+            }
+        }
         SettingsError::if_zero("backoff_min", self.backoff_min.is_zero())?;
         SettingsError::if_zero("trial_max", self.trial_max.is_zero())?;
         if self.backoff_min > self.backoff_max {
@@ -419,6 +424,8 @@ mod tests {
         let settings = HealthSettings::default();
         assert_eq!(settings.check(), Ok(()));
         assert!(HealthSettings { failures: 0, ..settings }.check().is_err());
+        assert_eq!(HealthSettings { requests: 63, ..settings }.check(), Ok(()));
+        assert!(HealthSettings { requests: 64, ..settings }.check().is_err());
         assert!(HealthSettings { backoff_min: Duration::ZERO, ..settings }.check().is_err());
         let swapped = HealthSettings { backoff_min: Duration::from_secs(2), ..settings };
         assert_eq!(swapped.check().unwrap_err().to_string(), "backoff_min must not exceed backoff_max");

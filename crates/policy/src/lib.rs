@@ -64,7 +64,7 @@ pub enum SettingsError {
     /// More than the words in shared memory can number.
     #[error("{found} {what}: at most {max} are possible")]
     TooMany {
-        /// Sites or nodes.
+        /// What is counted.
         what: &'static str,
         /// The number requested.
         found: usize,
