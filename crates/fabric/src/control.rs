@@ -16,10 +16,13 @@
 //! | `sealed` | both halves of a connection that carries any bytes, for processes that talk on their own sockets; without I/O |
 //! | `directory` | [`Directory`](crate::Directory) that asks the process which exposes the region |
 //!
-//! A session is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` of the [Noise protocol](https://noiseprotocol.org/noise.html),
-//! revision 34, by the crate `snow`; the pre-shared key is derived from the cluster's secret. Both sides prove that they
+//! A session is `Noise_NNpsk0_25519_AESGCM_BLAKE2s` of the [Noise protocol](https://noiseprotocol.org/noise.html),
+//! revision 34, by the crates `snow` and `ring`; the pre-shared key is derived from the cluster's secret. Both sides prove that they
 //! know the secret. Everything after the first two frames is encrypted, and a recorded session stays unreadable if the
 //! secret leaks later. A frame is rejected when it is replayed, moved to another session, or sent back to its sender.
+//!
+//! Why AES-GCM: processors have instructions for it. A get of 1 KB through another cache took three quarters of the CPU time that
+//! it took by ChaCha20-Poly1305.
 //!
 //! Why Noise and not TLS: a cluster has one secret and no certificates. rustls has no pre-shared keys, so TLS would add an
 //! authority, a certificate for each machine and their expiry. Why `psk0`: a process without the secret is refused at its

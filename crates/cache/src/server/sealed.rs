@@ -8,6 +8,9 @@ use sidelong_fabric::control::{SEALED_BYTES_MAX, Sealed};
 /// The most bytes that a frame has beside those that it says.
 const FRAME_BYTES: usize = 64;
 
+/// Most bytes that the socket is given at a time.
+const WRITE_BYTES_MAX: usize = 4 * SEALED_BYTES_MAX;
+
 /// A socket whose bytes are sealed.
 pub(crate) struct SealedStream {
     pub(crate) socket: TcpStream,
@@ -71,8 +74,8 @@ impl SealedStream {
             if !self.is_open() {
                 return Err(ErrorKind::WouldBlock.into());
             }
-            let part = &from[..from.len().min(SEALED_BYTES_MAX)];
-            self.sealed.send(part, &mut self.output);
+            let part = &from[..from.len().min(WRITE_BYTES_MAX)];
+            part.chunks(SEALED_BYTES_MAX).for_each(|part| self.sealed.send(part, &mut self.output));
             self.accepted = part.len();
         }
         self.flush()?;

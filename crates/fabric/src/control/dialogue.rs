@@ -351,7 +351,7 @@ mod tests {
         let advanced = Dialogue::default().advance(&mut input, &mut output, &secret(), &desk);
         assert!(matches!(advanced, Err(Cause::Version { found: 1, .. })), "{advanced:?}");
         assert!(output.len() >= OPENING_BYTES && output[..8] == hello[..8]);
-        assert_eq!(output[8..12], [2, 0, 0, 0]);
+        assert_eq!(output[8..12], [3, 0, 0, 0]);
     }
 
     proptest! {

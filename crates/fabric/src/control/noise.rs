@@ -10,7 +10,7 @@ use snow::{Builder, HandshakeState, TransportState};
 use crate::control::cause::Cause;
 use crate::control::secret::Secret;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 /// A message of the handshake: an ephemeral key of 32 bytes, and the tag of an empty payload.
 pub(super) const HANDSHAKE_BYTES: usize = 32 + TAG_BYTES;
 /// Bytes that the channel adds to a message.

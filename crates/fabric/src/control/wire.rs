@@ -24,10 +24,10 @@ pub(super) struct Protocol {
 
 /// Requests and answers, in the frames above.
 pub(super) const SESSION: Protocol =
-    Protocol { magic: *b"SIDELCTL", version: 2, prologue: b"sidelong control 2" };
+    Protocol { magic: *b"SIDELCTL", version: 3, prologue: b"sidelong control 3" };
 /// Bytes both ways ([`Sealed`](super::Sealed)).
 pub(super) const SEALED: Protocol =
-    Protocol { magic: *b"SIDELBYT", version: 1, prologue: b"sidelong sealed bytes 1" };
+    Protocol { magic: *b"SIDELBYT", version: 2, prologue: b"sidelong sealed bytes 2" };
 
 /// Bytes of a hello or greeting that are the same in every version.
 pub(super) const OPENING_BYTES: usize = 48;
@@ -166,7 +166,7 @@ mod tests {
         let cause = check(&frame).unwrap_err();
         assert_eq!(cause, Cause::Version { found: 9, expected: SESSION.version });
         let error = cause.to_string();
-        assert!(error.contains("version 9") && error.contains("version 2"), "{error}");
+        assert!(error.contains("version 9") && error.contains("version 3"), "{error}");
         // Checked before the status, whose bytes may mean something else in another version.
         frame[12] = 1;
         assert_eq!(check(&frame), Err(cause));
