@@ -142,23 +142,23 @@ fn another_secret_is_refused_on_both_sides_and_never_shown() {
 fn another_version_is_refused_by_name_on_both_sides() {
     let endpoint = endpoint();
     let mut hello = recorded_session(&endpoint)[..HELLO].to_vec();
-    for (found, bytes) in [(3, HELLO), (1, 48)] {
+    for (found, bytes) in [(4, HELLO), (1, 48)] {
         hello[8] = found;
         let answer = told(endpoint.address(), &hello[..bytes]);
-        assert_eq!((answer.len(), answer[8]), (HELLO, 2), "it says which version it speaks");
+        assert_eq!((answer.len(), answer[8]), (HELLO, 3), "it says which version it speaks");
     }
     let refused = endpoint.refused();
-    assert_eq!((refused.of(Cause::Version { found: 3, expected: 2 }), refused.total()), (2, 2));
+    assert_eq!((refused.of(Cause::Version { found: 4, expected: 3 }), refused.total()), (2, 2));
 
     // As each would answer: version 1 with 48 bytes.
-    for (version, bytes) in [(3, HELLO), (1, 48)] {
+    for (version, bytes) in [(4, HELLO), (1, 48)] {
         (hello[8], hello[12]) = (version, 3);
         let impostor = answering(hello[..bytes].to_vec());
         let error = open(impostor).unwrap_err();
         let told = matches!(error, Error::Control { cause: Cause::Version { found, .. }, .. } if found == version.into());
         assert!(told, "{error}");
         let error = error.to_string();
-        assert!(error.contains(&format!("version {version}")) && error.contains("version 2"), "{error}");
+        assert!(error.contains(&format!("version {version}")) && error.contains("version 3"), "{error}");
     }
 }
 
