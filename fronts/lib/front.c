@@ -583,6 +583,7 @@ static bool serves(uint64_t ownership, unsigned site)
 
 /* crates/policy: health.rs. */
 enum health { UP, DOWN, TO_BE_TRIED };
+enum cause { CAUSE_CONNECTIONS, CAUSE_SILENCE, CAUSE_REQUESTS };
 
 static EACH enum health health_of(const struct choice_node *node, const struct worker_node *shared, uint64_t now_ns,
                                     uint64_t *word)
@@ -596,6 +597,15 @@ static EACH enum health health_of(const struct choice_node *node, const struct w
     return atomic_load_explicit(&shared->trial, memory_order_relaxed) == *word ? DOWN : TO_BE_TRIED;
 }
 
+/* Whether it accepts connections as far as is known. */
+static bool connects(uint64_t word)
+{
+    return word >> HEALTH_PHASE_AT == 0 || (word >> HEALTH_CAUSE_AT & HEALTH_CAUSE_MAX) != CAUSE_CONNECTIONS;
+}
+
+/* What a node must be at least to be chosen. */
+enum least { IS_UP, CONNECTS };
+
 /* The nodes of a site, and who asks for one. */
 struct candidates {
     const struct choice_node *node;
@@ -605,6 +615,7 @@ struct candidates {
     unsigned site;
     unsigned count;
     uint64_t now_ns;
+    enum least least;
     sidelong_usable usable;
     void *context;
 };
@@ -621,11 +632,12 @@ static bool is_of_site(const struct candidates *of, unsigned node)
     return serves(atomic_load_explicit(&of->node[node].ownership, memory_order_relaxed), of->site);
 }
 
-static EACH bool is_up(const struct candidates *of, unsigned node)
+static EACH bool is_fit(const struct candidates *of, unsigned node)
 {
     uint64_t word;
+    enum health health = health_of(&of->node[node], &of->shared[node], of->now_ns, &word);
 
-    return health_of(&of->node[node], &of->shared[node], of->now_ns, &word) != DOWN
+    return (of->least == CONNECTS ? connects(word) : health != DOWN)
            && (!of->usable || of->usable(of->context, node));
 }
 
@@ -670,7 +682,7 @@ static EACH void compare(struct equals *to, const struct candidates *of, unsigne
     if (!is_of_site(of, node))
         return;
     uint32_t score = score_of(of, node, by);
-    if (score > to->lowest || !is_up(of, node))
+    if (score > to->lowest || !is_fit(of, node))
         return;
     if (score < to->lowest)
         to->count = 0;
@@ -730,7 +742,7 @@ static EACH int choose(const struct candidates *of, uint64_t balance, uint64_t t
     switch (balance) {
     case ROUND_ROBIN:
         chosen = (int)node_at(of, (unsigned)(ticket % of->count));
-        if (!is_of_site(of, (unsigned)chosen) || !is_up(of, (unsigned)chosen))
+        if (!is_of_site(of, (unsigned)chosen) || !is_fit(of, (unsigned)chosen))
             chosen = -1;
         break;
     case LEAST_CONNECTIONS:
@@ -749,10 +761,22 @@ static EACH int choose(const struct candidates *of, uint64_t balance, uint64_t t
     for (unsigned i = 0; i < of->count; i++) {
         unsigned node = node_at(of, (start + i) % of->count);
 
-        if (is_of_site(of, node) && is_up(of, node))
+        if (is_of_site(of, node) && is_fit(of, node))
             return (int)node;
     }
     return -1;
+}
+
+/* A node that is up; if none is, one that accepts connections as far as is known. -1 if there is none. */
+static EACH int pick(struct candidates *of, uint64_t balance, uint64_t ticket, uint64_t random)
+{
+    int chosen = choose(of, balance, ticket, random);
+
+    if (chosen < 0) {
+        of->least = CONNECTS;
+        chosen = choose(of, balance, ticket, random);
+    }
+    return chosen;
 }
 
 static struct candidates candidates_of(const struct mapping *map, unsigned site, uint64_t now_ns)
@@ -781,7 +805,7 @@ int sidelong_choose_at(sidelong_front *front, sidelong_site *site, uint64_t now_
     struct candidates of = candidates_of(map, (unsigned)index, now_ns);
     of.usable = usable;
     of.context = context;
-    return choose(&of, map->choice->balance, ticket, random);
+    return pick(&of, map->choice->balance, ticket, random);
 }
 
 /* Takes a slot for this process, unless another thread has. */
@@ -846,13 +870,13 @@ static bool enter(struct mapping *map, unsigned site, unsigned node, sidelong_re
 }
 
 /* Whether a node gets this request. Of those that have failed, and may be tried, one request does. */
-static bool wins(struct mapping *map, unsigned node, uint64_t now_ns)
+static bool wins(struct mapping *map, unsigned node, uint64_t now_ns, enum least least)
 {
     struct worker_node *shared = &map->workers->node[node];
     uint64_t word, last = atomic_load_explicit(&shared->trial, memory_order_relaxed);
     enum health health = health_of(&map->node[node], shared, now_ns, &word);
 
-    return health == UP
+    return health == UP || (least == CONNECTS && connects(word))
            || (health == TO_BE_TRIED && last != word && atomic_compare_exchange_strong(&shared->trial, &last, word));
 }
 
@@ -876,14 +900,14 @@ sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, side
         of.usable = usable;
         of.context = context;
         random = sidelong_mix(random);
-        int chosen = choose(&of, map->choice->balance, ticket, random);
+        int chosen = pick(&of, map->choice->balance, ticket, random);
         /* While it looked, a node may have left and another come. */
         if (chosen < 0)
             continue;
         /* Counted first: a trial that is won is one that is sent. */
         if (!enter(map, (unsigned)index, (unsigned)chosen, request))
             continue;
-        if (wins(map, (unsigned)chosen, now_ns))
+        if (wins(map, (unsigned)chosen, now_ns, of.least))
             return SIDELONG_CHOSEN;
         leave(request);
     }

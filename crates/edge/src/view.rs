@@ -130,19 +130,21 @@ impl View {
         // A node on trial takes one request; a request that loses the race for it chooses again.
         for attempt in 0..3 {
             let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns().rotate_left(attempt);
-            let Some(chosen) = self.balance.choose(&candidates, ticket, random) else {
-                if candidates.least != Least::Up {
-                    return None;
-                }
-                candidates.least = Least::Connects;
-                continue;
-            };
+            let chosen = self.pick(&mut candidates, ticket, random)?;
             let node = candidates.node(chosen);
             if self.enter(node, site, candidates.least, now) {
                 return Some(node);
             }
         }
         None
+    }
+
+    /// A candidate that is up; if none is, one that accepts connections as far as is known.
+    pub(crate) fn pick(&self, candidates: &mut SiteView<'_>, ticket: u64, random: u64) -> Option<usize> {
+        self.balance.choose(candidates, ticket, random).or_else(|| {
+            candidates.least = Least::Connects;
+            self.balance.choose(candidates, ticket, random)
+        })
     }
 
     /// Chooses `home` for a request of `site`, and counts the request there as [`View::choose`] does. False if it is not usable, or
@@ -501,14 +503,6 @@ impl View {
     /// Whether requests go to `node`: it has not failed, or may be tried again.
     pub fn is_up(&self, node: NodeId, now: Time) -> bool {
         !matches!(self.health(node).state(now), health::State::Down { .. })
-    }
-
-    /// Whether requests go to `node` although it is out: it accepts connections as far as is known, and no node of its site is up.
-    pub(crate) fn is_used_all_the_same(&self, node: NodeId, now: Time) -> bool {
-        let site = self.ownership(node).and_then(Ownership::serving_site);
-        !self.is_up(node, now)
-            && self.health(node).connects()
-            && site.is_some_and(|site| self.members(site).all(|member| !self.is_up(member, now)))
     }
 
     /// Whether `node` has answered correctly since its last failure, or nothing but requests speaks against it.

@@ -15,7 +15,6 @@ use sidelong_layout::{
 use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::balance::Balance;
-use sidelong_policy::health::Health;
 
 use super::Adapter;
 use super::process::is_alive;
@@ -217,9 +216,7 @@ impl MemoryAdapter {
             self.store_if_new(map.ownership(node), owned);
             let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
             self.store_if_new(map.reading(node), reading.encode());
-            let is_used = view.is_used_all_the_same(node, now);
-            let health = if is_used { Health::UP } else { view.health(node) };
-            self.store_if_new(map.health(node), health.encode());
+            self.store_if_new(map.health(node), view.health(node).encode());
             self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
         }
         for site in view.sites() {

@@ -73,10 +73,13 @@ fn shown(
         let capacity = Capacity { workers: 1 + random.below(8) as u32, ..Capacity::default() };
         let reading = Weights::CONNECTIONS.read(None, &capacity, random.below(40) as u32);
         view.observe(node, Some(ownership), reading.counted_from(at.in_flight));
-        if random.below(6) == 0 {
-            // Some may be tried again by now.
-            let ago = Duration::from_millis(random.below(100));
-            view.on_failure(node, Time::from_ns(now.as_ns() - ago.as_nanos() as u64), Failure::Refused);
+        // Some may be tried again by now, and some are used if no other is.
+        let ago = Duration::from_millis(random.below(100));
+        let at = Time::from_ns(now.as_ns() - ago.as_nanos() as u64);
+        match random.below(6) {
+            0 => view.on_failure(node, at, Failure::Refused),
+            1 => (0..3).for_each(|_| view.on_failure(node, at, Failure::Request(None))),
+            _ => {}
         }
         view.hear(node, random.below(9) as u32, 0);
         adapter.nodes[index].sent = random.next();
@@ -129,10 +132,10 @@ fn the_library_chooses_as_an_edge_does() {
             asked.iter().for_each(|(ticket, random)| writeln!(lines, "{ticket} {random}").unwrap());
             choose.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
             let said = String::from_utf8(choose.wait_with_output().unwrap().stdout).unwrap();
-            let candidates = view.candidates(site, None, now);
+            let mut candidates = view.candidates(site, None, now);
             let expected: String = asked
                 .iter()
-                .map(|&(ticket, random)| match balance.choose(&candidates, ticket, random) {
+                .map(|&(ticket, random)| match view.pick(&mut candidates, ticket, random) {
                     Some(candidate) => format!("{}\n", candidates.node(candidate).index()),
                     None => "-1\n".to_owned(),
                 })
