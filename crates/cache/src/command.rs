@@ -312,7 +312,7 @@ impl Host<'_> {
             }
             (Mode::Set | Mode::Replace, None) => Ok(Outcome::NotStored),
             (Mode::Set | Mode::Replace, Some(old)) => {
-                let is_behind = put.compare.is_some_and(|compare| compare < old.cas);
+                let is_behind = put.compare.is_some_and(|compare| compare != 0 && compare < old.cas);
                 if put.compare.is_none_or(|compare| compare == old.cas) {
                     self.counters.cas_hits += u64::from(put.compare.is_some());
                     self.put(put, put.value, put.flags, put.expires)

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 use crate::command::{Host, Row, Rows, number};
 use crate::counters::Counters;
-use crate::protocol::text::say;
+use crate::protocol::text::{BAD_FORMAT, CLASSES, is_text, say};
 
 /// Most bytes of an answer to `stats cachedump` (memcached's).
 const DUMP_BYTES_MAX: usize = 2 << 20;
@@ -123,15 +123,18 @@ pub(crate) fn text(words: &[&[u8]], host: &mut Host<'_>, out: &mut Vec<u8>) {
             say(out, "END");
         }
         ([b"detail", ..], None) => say(out, "CLIENT_ERROR stats detail not allowed"),
-        ([b"cachedump", class, limit], None) => match (number(class), number(limit)) {
+        ([b"cachedump", class, limit, ..], None) => match (number(class), number(limit)) {
+            (Some(CLASSES..), Some(_)) => say(out, "CLIENT_ERROR Illegal slab id"),
             (Some(class), Some(limit)) => cachedump(class, limit, host, out),
-            _ => say(out, "CLIENT_ERROR bad command line format"),
+            _ => say(out, BAD_FORMAT),
         },
+        ([b"cachedump", ..], None) => say(out, "CLIENT_ERROR bad command line"),
         _ => say(out, "ERROR"),
     }
 }
 
-/// Answers `stats cachedump`: as many keys of class 1 as are wanted, and as take [`DUMP_BYTES_MAX`] at most. 0 is without a limit.
+/// Answers `stats cachedump`: as many keys of class 1 as are wanted, and as take [`DUMP_BYTES_MAX`] at most. 0 is without a limit. Keys
+/// that would break its lines are left out.
 fn cachedump(class: u64, limit: u64, host: &mut Host<'_>, out: &mut Vec<u8>) {
     let end = out.len() + DUMP_BYTES_MAX;
     let (now, unix_at_0) = (host.world.now, host.world.unix_at_0);
@@ -140,7 +143,7 @@ fn cachedump(class: u64, limit: u64, host: &mut Host<'_>, out: &mut Vec<u8>) {
     while !is_full {
         let is_there = host.cache.on_page(page, now, |key, item| {
             is_full |= (limit != 0 && count == limit) || out.len() >= end;
-            if !is_full {
+            if !is_full && is_text(key) {
                 count += 1;
                 out.extend_from_slice(b"ITEM ");
                 out.extend_from_slice(key);

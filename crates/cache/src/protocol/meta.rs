@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::text::{
-    BAD_CHUNK, BAD_FORMAT, Data, Line, NO_MEMORY, NOT_NUMERIC, not_stored, say, signed, value_bytes, words,
+    BAD_CHUNK, BAD_FORMAT, Data, Line, NO_MEMORY, NOT_NUMERIC, not_stored, say, time, value_bytes, words,
 };
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
@@ -21,6 +21,8 @@ const OPAQUE_BYTES_MAX: usize = 32;
 
 type Problem = &'static str;
 
+/// Whatever is wrong with the flags or the key of `ma` (memcached's).
+const BAD_ARITHMETIC: Problem = "CLIENT_ERROR invalid or duplicate flag";
 const BAD_TOKEN: Problem = "CLIENT_ERROR bad token in command line format";
 
 /// What the flags of a command say.
@@ -94,7 +96,7 @@ impl<'a> Flags<'a> {
                 return Err("CLIENT_ERROR duplicate flag");
             }
             seen |= bit;
-            let seconds = || signed(token).map(|exptime| world.expires(exptime)).ok_or(BAD_TOKEN);
+            let seconds = || time(token).map(|exptime| world.expires(exptime)).ok_or(BAD_TOKEN);
             let cas = || number(token).ok_or(BAD_TOKEN);
             match letter {
                 b'b' => flags.has_encoded_key = true,
@@ -197,7 +199,7 @@ pub(crate) fn command(
     let flags = match parsed {
         Ok(flags) => flags,
         Err(problem) => {
-            say(out, problem);
+            say(out, if letter == b'a' { BAD_ARITHMETIC } else { problem });
             return past;
         }
     };
@@ -206,7 +208,7 @@ pub(crate) fn command(
         match BASE64_STANDARD.decode_slice(written_key, &mut decoded) {
             Ok(bytes @ 1..) => &decoded[..bytes],
             _ => {
-                say(out, "CLIENT_ERROR error decoding key");
+                say(out, if letter == b'a' { BAD_ARITHMETIC } else { "CLIENT_ERROR error decoding key" });
                 return past;
             }
         }
@@ -479,7 +481,8 @@ impl Request<'_> {
         let delta = Delta {
             is_increment,
             amount: flags.delta.unwrap_or(1),
-            compare: flags.compare,
+            // 0 is no unique number.
+            compare: flags.compare.filter(|cas| *cas != 0),
             create: flags.vivify.map(|_| (flags.initial, 0)),
             cas: flags.cas,
         };

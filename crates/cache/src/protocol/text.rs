@@ -3,6 +3,8 @@
 //! A line is bounded. Lines of keys are not, because they are taken key by key: neither what a client asks for in one line nor
 //! what it is answered has to be held at once.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use memchr::{memchr, memchr2};
 
 use super::{Step, meta, push_number};
@@ -13,10 +15,16 @@ use crate::stats;
 
 /// The longest line, in bytes with its end, unless it is a list of keys (memcached's).
 pub(crate) const LINE_BYTES_MAX: usize = 2048;
+/// The shortest line that is a command, in bytes with its end (memcached's).
+const LINE_BYTES_MIN: usize = 4;
 /// The longest value, in bytes, that a line can announce (memcached's).
 const VALUE_BYTES_MAX: u64 = i32::MAX as u64 - 2;
 /// The most words of a line that is neither a list of keys nor of flags.
 const WORDS_MAX: usize = 7;
+/// Classes of items are numbered from 1 on, below this (memcached's).
+pub(crate) const CLASSES: u64 = 64;
+/// Fewer megabytes cannot be a cache's memory (memcached's).
+const MEGABYTES_MIN: u64 = 8;
 /// The longest name and password, in bytes (memcached's).
 const LOGIN_BYTES_MAX: u64 = 16384;
 
@@ -134,6 +142,11 @@ pub(crate) fn signed(word: &[u8]) -> Option<i64> {
     }
 }
 
+/// A time, of 32 bits with its sign.
+pub(crate) fn time(word: &[u8]) -> Option<i64> {
+    signed(word).filter(|time| i32::try_from(*time).is_ok())
+}
+
 /// The words of a line.
 pub(crate) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
@@ -211,10 +224,22 @@ impl Text {
         if must_log_in {
             return self.log_in(&line, host, out);
         }
-        if let Some(form) = dump_of(text) {
-            // The line's end stays until all is shown: a session goes on as long as there is something to be read.
-            self.place = Place::Dump(Dump { form, page: 0 });
-            return Step::Used(end);
+        if line.bytes < LINE_BYTES_MIN {
+            say(out, BAD_FORMAT);
+            return line.used();
+        }
+        match dump_of(text) {
+            Some(Ok(dump)) => {
+                // The line's end stays until all is shown: a session goes on as long as there is something to be read.
+                self.place = Place::Dump(dump);
+                say(out, "OK");
+                return Step::Used(end);
+            }
+            Some(Err(problem)) => {
+                say(out, problem);
+                return line.used();
+            }
+            None => {}
         }
         match text {
             [b'm', letter, rest @ ..] if rest.first().is_none_or(|byte| *byte == b' ') => {
@@ -229,11 +254,12 @@ impl Text {
         let Dump { form, page } = dump;
         let (now, unix_at_0) = (host.world.now, host.world.unix_at_0);
         let is_there = host.cache.on_page(page, now, |key, item| match form {
-            Form::Commands => {
+            Form::Commands if is_text(key) => {
                 out.extend_from_slice(b"mg ");
                 out.extend_from_slice(key);
                 out.extend_from_slice(b"\r\n");
             }
+            Form::Commands => say(out, &format!("mg {} b", BASE64_STANDARD.encode(key))),
             Form::Facts => {
                 let unix = |second| i64::from(second) + unix_at_0;
                 let expires = if item.expires == 0 { -1 } else { unix(item.expires) };
@@ -242,8 +268,8 @@ impl Text {
                 push_encoded(out, key);
                 let (accessed, size) = (unix(item.accessed), key.len() + item.value.len());
                 let facts = format!(
-                    " exp={expires} la={accessed} cas={} fetch={fetched} cls=1 size={size}\n",
-                    item.cas
+                    " exp={expires} la={accessed} cas={} fetch={fetched} cls=1 size={size} flags={} \n",
+                    item.cas, item.flags
                 );
                 out.extend_from_slice(facts.as_bytes());
             }
@@ -277,11 +303,11 @@ impl Text {
             Some(end) => Step::Used(end + 1),
         };
         let problem = if word.is_empty() {
-            (!keys.has_any).then_some("ERROR")
+            (!keys.has_any).then_some(BAD_FORMAT)
         } else if let Touch::Next = keys.touch {
-            let exptime = signed(word);
+            let exptime = time(word);
             keys.touch = Touch::At(exptime.unwrap_or(0));
-            let is_alone = is_last.then_some("ERROR");
+            let is_alone = is_last.then_some(BAD_FORMAT);
             if exptime.is_some() { is_alone } else { Some("CLIENT_ERROR invalid exptime argument") }
         } else if word.len() > KEY_BYTES_MAX {
             Some(BAD_FORMAT)
@@ -382,8 +408,8 @@ impl Keys {
     }
 }
 
-/// What a line asks to be listed, if it does. All items are of one class.
-fn dump_of(text: &[u8]) -> Option<Form> {
+/// What a line asks to be listed, if it does, or what is wrong with it. All items are of class 1.
+fn dump_of(text: &[u8]) -> Option<Result<Dump, &'static str>> {
     if !text.starts_with(b"lru_crawler ") {
         return None;
     }
@@ -393,7 +419,24 @@ fn dump_of(text: &[u8]) -> Option<Form> {
         (b"lru_crawler", b"mgdump") => Form::Commands,
         _ => return None,
     };
-    matches!((words.next(), words.next()), (Some(b"all" | b"hash" | b"1"), None)).then_some(form)
+    let (Some(classes), None) = (words.next(), words.next()) else { return Some(Err("ERROR")) };
+    let has_all = match classes {
+        b"all" | b"hash" => Some(true),
+        classes => classes.split(|byte| *byte == b',').try_fold(false, |has_first, class| {
+            let class = number(class).filter(|class| (1..CLASSES).contains(class))?;
+            Some(has_first || class == 1)
+        }),
+    };
+    Some(match has_all {
+        None => Err("BADCLASS invalid class id"),
+        // Behind the last page.
+        Some(has_all) => Ok(Dump { form, page: if has_all { 0 } else { usize::MAX } }),
+    })
+}
+
+/// Whether a key can stand in a line as it is.
+pub(crate) fn is_text(key: &[u8]) -> bool {
+    key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
 }
 
 /// Appends a key as in a URI: all but RFC 3986's unreserved characters in percent.
@@ -416,7 +459,6 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         count += 1;
     }
     let words = &found[..count];
-    let has_more = all.next().is_some();
     let mode = match words.first().copied().unwrap_or_default() {
         b"set" => Some(Mode::Set),
         b"add" => Some(Mode::Add),
@@ -426,12 +468,7 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         _ => None,
     };
     if let Some(mode) = mode {
-        return update(mode, words, has_more, line, host, out);
-    }
-    if has_more {
-        // Than any command.
-        say(out, "ERROR");
-        return line.used();
+        return update(mode, words, line, host, out);
     }
     if let [b"touch" | b"delete" | b"incr" | b"decr", key, ..] = words
         && key.len() <= KEY_BYTES_MAX
@@ -439,14 +476,15 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
     {
         return line.used().forwarded(home);
     }
-    let is_quiet = words.last() == Some(&&b"noreply"[..]);
+    // Further words mean nothing, but the last one.
+    let is_quiet = is_quiet(line.text);
     let mut answer = |line: &str| {
         if !is_quiet {
             say(out, line);
         }
     };
     match words {
-        [b"touch", key, exptime, rest @ ..] if rest.len() <= 1 => match signed(exptime) {
+        [b"touch", key, exptime, ..] => match time(exptime) {
             _ if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
             None => answer("CLIENT_ERROR invalid exptime argument"),
             Some(exptime) => {
@@ -454,16 +492,12 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
                 answer(if is_hit { "TOUCHED" } else { "NOT_FOUND" });
             }
         },
-        [b"delete", key, rest @ ..] if rest.len() <= 2 => match rest {
-            [] | [b"noreply" | b"0"] | [b"0", b"noreply"] if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
-            [] | [b"noreply" | b"0"] | [b"0", b"noreply"] => match host.delete(key, None, Remains::default())
-            {
-                Ok(Outcome::Done { .. }) => answer("DELETED"),
-                _ => answer("NOT_FOUND"),
-            },
-            _ => answer("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]"),
+        [b"delete", key, ..] if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
+        [b"delete", key, ..] => match host.delete(key, None, Remains::default()) {
+            Ok(Outcome::Done { .. }) => answer("DELETED"),
+            _ => answer("NOT_FOUND"),
         },
-        [name @ (b"incr" | b"decr"), key, amount, rest @ ..] if rest.len() <= 1 => match number(amount) {
+        [name @ (b"incr" | b"decr"), key, amount, ..] => match number(amount) {
             _ if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
             None => answer("CLIENT_ERROR invalid numeric delta argument"),
             Some(amount) => {
@@ -476,8 +510,8 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
                 }
             }
         },
-        [b"flush_all", rest @ ..] if rest.len() <= 2 => {
-            let exptime = if rest.len() > usize::from(is_quiet) { signed(rest[0]) } else { Some(0) };
+        [b"flush_all", rest @ ..] => {
+            let exptime = if rest.len() > usize::from(is_quiet) { time(rest[0]) } else { Some(0) };
             match exptime {
                 Some(exptime) => {
                     host.flush(exptime);
@@ -489,7 +523,7 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
                 None => answer("CLIENT_ERROR invalid exptime argument"),
             }
         }
-        [b"verbosity", level, rest @ ..] if rest.len() <= 1 => {
+        [b"verbosity", level, ..] => {
             answer(if number(level).is_some() { "OK" } else { BAD_FORMAT });
         }
         [b"version", ..] => {
@@ -497,13 +531,26 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
             say(out, host.world.version);
         }
         [b"stats", rest @ ..] => stats::text(rest, host, out),
-        [b"shutdown", ..] => answer("ERROR: shutdown not enabled"),
+        [b"shutdown", ..] => answer("SERVER_ERROR: shutdown not enabled"),
         [b"watch", ..] => say(out, "CLIENT_ERROR watch commands not allowed"),
-        [b"lru_crawler", ..] => answer("CLIENT_ERROR lru crawler disabled"),
-        [b"cache_memlimit", megabytes, rest @ ..] if rest.len() <= 1 => match number(megabytes) {
+        // What is set here there is not here.
+        [b"lru_crawler", b"enable" | b"disable" | b"sleep" | b"tocrawl" | b"crawl", ..]
+        | [b"lru", b"mode" | b"tune" | b"temp_ttl", ..]
+        | [b"slabs", b"automove", ..] => answer("OK"),
+        [b"slabs", b"reassign", ..] => answer("NOSPARE source class has no spare pages"),
+        [b"cache_memlimit", megabytes, ..] => match number(megabytes) {
+            Some(..MEGABYTES_MIN) => {
+                answer("MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
+            }
+            Some(megabytes) if megabytes == (host.cache.settings().memory_bytes >> 20) as u64 => answer("OK"),
             Some(_) => answer("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"),
             None => answer("ERROR"),
         },
+        [
+            b"get" | b"gets" | b"gat" | b"gats" | b"touch" | b"delete" | b"incr" | b"decr" | b"verbosity"
+            | b"cache_memlimit",
+            ..,
+        ] => answer(BAD_FORMAT),
         [b"quit", ..] => return Step::Close,
         // A browser, or whoever tricks one into sending commands.
         [.., last] if last.starts_with(b"HTTP/") => return Step::Close,
@@ -513,26 +560,18 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
 }
 
 /// `set` and those that are like it: `NAME KEY FLAGS EXPTIME BYTES [CAS] [noreply]`, and the value.
-fn update(
-    mode: Mode,
-    words: &[&[u8]],
-    has_more: bool,
-    line: &Line<'_>,
-    host: &mut Host<'_>,
-    out: &mut Vec<u8>,
-) -> Step {
+fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
     let is_cas = words[0] == b"cas";
     let [_, key, flags, exptime, bytes, rest @ ..] = words else {
-        say(out, "ERROR");
+        say(out, BAD_FORMAT);
         return line.used();
     };
-    let (compare, rest) =
-        if is_cas { (rest.first(), rest.get(1..).unwrap_or_default()) } else { (None, rest) };
-    if compare.is_some() != is_cas || rest.len() > 1 || has_more {
-        say(out, "ERROR");
+    let compare = rest.first().filter(|_| is_cas);
+    if compare.is_none() && is_cas {
+        say(out, BAD_FORMAT);
         return value_bytes(bytes).map_or_else(|| line.used(), |bytes| line.without_data(bytes));
     }
-    let is_quiet = words.last() == Some(&&b"noreply"[..]);
+    let is_quiet = is_quiet(line.text);
     let mut answer = |line: &str| {
         if !is_quiet {
             say(out, line);

@@ -257,7 +257,8 @@ fn keys_are_listed() {
     let stored = "set a 0 0 1\r\nv\r\nset b%c 0 30 2 noreply\r\nvv\r\nget a\r\n";
     let shown = |command: &str| {
         let all = answers(format!("{stored}{command}\r\nmn\r\n").as_bytes());
-        let mut lines: Vec<_> = all.lines().skip(4).map(str::to_owned).collect();
+        let is_shown = |line: &&str| *line != "OK";
+        let mut lines: Vec<_> = all.lines().skip(4).filter(is_shown).map(str::to_owned).collect();
         let [end, mn] = lines.split_off(lines.len() - 2).try_into().unwrap();
         assert_eq!(mn, "MN", "{all}");
         lines.sort();
@@ -265,9 +266,17 @@ fn keys_are_listed() {
     };
     let (facts, end) = shown("lru_crawler metadump all");
     assert_eq!(end, "END");
-    assert_eq!(facts[0], "key=a exp=-1 la=1700001000 cas=1 fetch=yes cls=1 size=2");
-    assert_eq!(facts[1], "key=b%25c exp=1700001030 la=1700001000 cas=2 fetch=no cls=1 size=5");
+    assert_eq!(facts[0], "key=a exp=-1 la=1700001000 cas=1 fetch=yes cls=1 size=2 flags=0 ");
+    assert_eq!(facts[1], "key=b%25c exp=1700001030 la=1700001000 cas=2 fetch=no cls=1 size=5 flags=0 ");
+    assert_eq!(shown("lru_crawler metadump 2,1"), (facts, "END".into()));
+    assert_eq!(shown("lru_crawler metadump 2"), (Vec::new(), "END".into()));
     assert_eq!(shown("lru_crawler mgdump all"), (vec!["mg a".into(), "mg b%c".into()], "EN".into()));
+    assert_eq!(answers(b"lru_crawler mgdump all\r\n"), "OK\r\nEN\r\n");
+    assert_eq!(answers(b"lru_crawler metadump 64\r\n"), "BADCLASS invalid class id\r\n");
+    assert_eq!(answers(b"lru_crawler metadump\r\nlru_crawler metadump all 1\r\n"), "ERROR\r\nERROR\r\n");
+    // A key with a line's end in it makes no line of its own.
+    let dumped = answers(b"ms IAoN 1 b\r\n1\r\nlru_crawler mgdump all\r\nstats cachedump 1 0\r\n");
+    assert_eq!(dumped, "HD\r\nOK\r\nmg IAoN b\r\nEN\r\nEND\r\n");
     let items = vec!["ITEM a [1 b; 0 s]".into(), "ITEM b%c [2 b; 1700001030 s]".into()];
     assert_eq!(shown("stats cachedump 1 0"), (items, "END".into()));
     assert_eq!(shown("stats cachedump 1 1").0.len(), 1);

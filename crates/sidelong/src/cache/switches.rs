@@ -18,7 +18,9 @@ const ITEM_BYTES_MAX: usize = 1 << 30;
 /// Names the file of users for SASL, as for memcached.
 const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
 
+/// Of a switch that is given twice the last one counts, as for memcached.
 #[derive(Args)]
+#[command(args_override_self = true)]
 pub(super) struct Switches {
     /// Memory in MiB, tables included.
     #[arg(short = 'm', long, value_name = "MIB", default_value_t = 64)]
@@ -87,6 +89,24 @@ pub(super) struct Switches {
     /// Accepted for memcached's sake: let systemd lock the memory (LimitMEMLOCK).
     #[arg(short = 'k', long)]
     lock_memory: bool,
+    /// Accepted for memcached's sake, as are -n, -L and -D: sizes of places, pages and counts by prefix are its own affair.
+    #[arg(short = 'f', long, value_name = "FACTOR")]
+    slab_growth_factor: Option<f64>,
+    /// Accepted for memcached's sake: see -f.
+    #[arg(short = 'n', long, value_name = "BYTES")]
+    slab_min_size: Option<u32>,
+    /// Accepted for memcached's sake: see -f.
+    #[arg(short = 'L', long)]
+    enable_largepages: bool,
+    /// Accepted for memcached's sake: see -f.
+    #[arg(short = 'D', value_name = "DELIMITER")]
+    delimiter: Option<char>,
+    /// Accepted for memcached's sake: let systemd keep cores (LimitCORE).
+    #[arg(short = 'r', long)]
+    enable_coredumps: bool,
+    /// Accepted for memcached's sake: a client's first byte says which protocol it speaks.
+    #[arg(short = 'B', long, value_name = "PROTOCOL", value_parser = ["auto"])]
+    protocol: Option<String>,
     /// Not served: let systemd or a shell run it in the background.
     #[arg(short = 'd', long, hide = true)]
     daemon: bool,
@@ -300,9 +320,11 @@ mod tests {
         assert!(told.users.is_some_and(|(file, login)| file == Path::new("/users") && login == Login::Text));
         assert!(told.tls.is_none());
         let told = setup(
-            "-u memcache -P /run/m.pid -R 20 -b 1024 -k -o modern,no_lru_crawler,hashpower=20,idle_timeout=9",
+            "-u memcache -P /run/m.pid -R 20 -b 1024 -k -f 1.05 -n 72 -L -D : -r -B auto -o modern,no_lru_crawler \
+             -o hashpower=20,idle_timeout=9 -m 16 -m 32 -l 127.0.0.1 -l ::1",
         );
-        assert_eq!(told.idle_max_s, Some(9));
+        assert_eq!((told.idle_max_s, told.memory_mib), (Some(9), 32));
+        assert!(matches!(told.place, Place::Tcp(at) if at.len() == 2));
         let told = setup("-s /run/cache.sock");
         assert_eq!(told.idle_max_s, None);
         assert!(matches!(told.place, Place::Unix(path) if path == Path::new("/run/cache.sock")));

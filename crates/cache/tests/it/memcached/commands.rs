@@ -167,7 +167,6 @@ fn odd() -> impl Strategy<Value = Command> {
         "ms a x",
         "ms a -1",
         "mx a",
-        "m",
         "mn x",
         "set",
         "set a",
@@ -177,30 +176,23 @@ fn odd() -> impl Strategy<Value = Command> {
         "add a 0 0 x noreply",
         "incr a",
         "incr n x",
-        "incr n 1 2 3",
         "touch a",
         "touch a x",
         "touch a x noreply",
         "delete",
         "delete a 0",
         "delete a 0 noreply",
-        "delete a 5",
-        "delete a 5 noreply",
-        "delete a 0 0 0",
         "flush_all x",
         "flush_all x noreply",
-        "flush_all 1 2 3",
         "verbosity",
         "verbosity x",
         "verbosity 1 2",
-        "verbosity 1 2 3",
         "version",
         "version x",
         "foo",
         "foo bar",
         "GET a",
         "bogus noreply",
-        "shutdown",
         "stats foo",
         "stats sizes",
         "stats reset",
@@ -221,7 +213,7 @@ fn odd() -> impl Strategy<Value = Command> {
         "get a HTTP/1.1",
         "GET / HTTP/1.1",
     ];
-    let long_keys = ["get L", "get L a", "mg L", "md L", "ma L", "me L", "delete L", "touch L 0", "incr L 1"];
+    let long_keys = ["get L", "get L a", "mg L", "md L", "me L", "delete L", "touch L 0", "incr L 1"];
     let mut lines: Vec<Vec<u8>> = lines.map(|line| format!("{line}\r\n").into_bytes()).to_vec();
     lines.extend(long_keys.map(|line| format!("{}\r\n", line.replace('L', &long)).into_bytes()));
     // Values that are not as long as was said, or too long.

@@ -12,9 +12,10 @@ pub(crate) struct Exception {
 const CURRENT: &str = "the current release knows it";
 const INJECTED: &str =
     "a value that is refused with its line is not taken for commands, as in the current release";
-const WORDED: &str = "one wording of what is wrong with flags";
+const WORDED: &str = "what is wrong with flags is said, but of ma, as in the current release";
+const FURTHER: &str = "further words mean nothing, as in the current release";
 const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag";
-const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
 pub(crate) const EXCEPTIONS: &[Exception] = &[
     Exception {
@@ -63,7 +64,37 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         why: INJECTED,
         send: "cas a 0 0 8\r\ndelete a\r\nset a 0 0 8 noreply x\r\ndelete a\r\n",
         theirs: &["ERROR", "NOT_FOUND", "ERROR", "NOT_FOUND"],
-        ours: &["ERROR", "ERROR"],
+        ours: &[BAD_FORMAT, "STORED"],
+    },
+    Exception {
+        why: FURTHER,
+        send: "set a 0 0 1 x y noreply\r\nx\r\ntouch a 0 1\r\ndelete a 5\r\ndelete a 5\r\nincr n 1 2 3\r\nversion x y z\r\n",
+        theirs: &[
+            "ERROR",
+            "ERROR",
+            "NOT_FOUND",
+            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+            "ERROR",
+            "VERSION 1.6.18",
+        ],
+        ours: &["TOUCHED", "DELETED", "NOT_FOUND", "NOT_FOUND", "VERSION 1.6.18"],
+    },
+    Exception {
+        why: "what is too short for a command is none, as in the current release",
+        send: "m\r\nx\r\nmn\n",
+        theirs: &["ERROR", "ERROR", "MN"],
+        ours: &[BAD_FORMAT, BAD_FORMAT, BAD_FORMAT],
+    },
+    Exception {
+        why: "times have 32 bits, as in the current release",
+        send: "touch a 4294967296\r\ngat 4294967296 a\r\nmg a T4294967296\r\n",
+        theirs: &["NOT_FOUND", "END", "EN"],
+        ours: &[
+            "CLIENT_ERROR invalid exptime argument",
+            "CLIENT_ERROR invalid exptime argument",
+            "CLIENT_ERROR bad token in command line format",
+        ],
     },
     Exception {
         why: "a line of keys is answered key by key, so that neither it nor its answer must be held, and an answer that was given stays",
@@ -75,7 +106,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         why: "there is no key, as in the current release",
         send: "gat 0\r\n",
         theirs: &["END"],
-        ours: &["ERROR"],
+        ours: &[BAD_FORMAT],
     },
     Exception {
         why: "a key is shown as it was asked for, never as bytes that break the line",
@@ -91,9 +122,9 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         why: WORDED,
-        send: "md a !\r\nma n v v\r\n",
-        theirs: &[BAD_FLAG, BAD_FLAG],
-        ours: &["CLIENT_ERROR invalid flag", "CLIENT_ERROR duplicate flag"],
+        send: "md a !\r\nma n v v\r\nma L\r\n",
+        theirs: &[BAD_FLAG, BAD_FLAG, BAD_FORMAT],
+        ours: &["CLIENT_ERROR invalid flag", BAD_FLAG, BAD_FLAG],
     },
     Exception {
         why: "what was flushed does not come back",
@@ -115,13 +146,13 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         why: "commands for memcached's own memory and threads are answered as where they are switched off, or cannot be carried out",
-        send: "cache_memlimit 64\r\nlru_crawler disable\r\nbget a\r\nstats detail off\r\n",
-        theirs: &["OK", "OK", "END", "OK"],
+        send: "cache_memlimit 63\r\nbget a\r\nstats detail off\r\nshutdown\r\n",
+        theirs: &["OK", "END", "OK", "ERROR: shutdown not enabled"],
         ours: &[
             "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
-            "CLIENT_ERROR lru crawler disabled",
             "ERROR",
             "CLIENT_ERROR stats detail not allowed",
+            "SERVER_ERROR: shutdown not enabled",
         ],
     },
 ];
