@@ -1,51 +1,93 @@
-//! Clients of a cache: one that talks by hand, and memcached's.
+//! Clients of a cache: one that talks by hand, and memcached's, which run their own tests, too.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{PATIENCE, eventually, skipped};
 
-/// Debian's Python, which has Debian's modules.
+/// Debian's Python and Perl, which have Debian's modules.
 const PYTHON: &str = "/usr/bin/python3";
+const PERL: &str = "/usr/bin/perl";
 
-/// Libmemcached and pymemcache, unmodified, do what applications do.
+/// Clients of memcached, unmodified, do what applications do. Then they run their own tests.
 pub fn unmodified_clients(address: SocketAddr) {
-    let has = Command::new(PYTHON).args(["-c", "import pylibmc, pymemcache"]).output();
-    if !has.is_ok_and(|done| done.status.success()) {
-        return skipped(
-            "memcached's clients: Debian's packages python3-pylibmc and python3-pymemcache have them",
-        );
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/memcached.py");
-    let mut done = Command::new(PYTHON);
-    done.arg(script).arg(address.ip().to_string()).arg(address.port().to_string());
-    let done = done.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let [host, port] = host_and_port(address);
+    let at = [&*host, &*port];
+    run_client(
+        "memcached.py",
+        Some(PYTHON.into()),
+        ["-c", "import pylibmc, pymemcache"],
+        &at,
+        "Debian's packages python3-pylibmc and python3-pymemcache",
+    );
+    run_client(
+        "memcached_fast.pl",
+        Some(PERL.into()),
+        ["-e", "use Cache::Memcached::Fast"],
+        &at,
+        "Debian's package libcache-memcached-fast-perl",
+    );
     pymemcaches_own_tests(address);
     libmemcacheds_own_tests(address);
+}
+
+/// Real clients of a cache that serves TLS with this certificate, or asks them to log in by SASL as ann with "secret".
+pub fn clients_by(way: &str, address: SocketAddr, certificate: Option<&Path>) {
+    let [host, port] = host_and_port(address);
+    let mut arguments = vec![way, &host, &port];
+    arguments.extend(certificate.map(|certificate| certificate.to_str().unwrap()));
+    run_client(
+        "memcached_secured.py",
+        Some(PYTHON.into()),
+        ["-c", "import pylibmc, pymemcache; assert pylibmc.support_sasl"],
+        &arguments,
+        "Debian's packages python3-pylibmc and python3-pymemcache",
+    );
+}
+
+fn succeeds(program: impl AsRef<OsStr>, arguments: [&str; 2]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|done| done.status.success())
+}
+
+fn host_and_port(address: SocketAddr) -> [String; 2] {
+    [address.ip().to_string(), address.port().to_string()]
+}
+
+/// Runs a script of `tests/clients` by a program which, as `has` finds, has the modules that it needs.
+fn run_client(script: &str, program: Option<PathBuf>, has: [&str; 2], arguments: &[&str], needs: &str) {
+    let Some(program) = program.filter(|program| succeeds(program, has)) else {
+        return skipped(&format!("{script}: it needs {needs}"));
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
+    let done = Command::new(program).arg(path).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// The integration tests that pymemcache has for memcached, but those of TLS, whose certificate Debian's package lacks.
 fn pymemcaches_own_tests(address: SocketAddr) {
     let found = Command::new(PYTHON)
         .args(["-c", "import pytest, pymemcache.test as own; print(own.__path__[0])"])
-        .output()
-        .unwrap();
-    if !found.status.success() {
+        .output();
+    let Some(found) = found.ok().filter(|found| found.status.success()) else {
         return skipped("pymemcache's own tests: Debian's package python3-pytest runs them");
-    }
+    };
     let own = String::from_utf8(found.stdout).unwrap();
+    let [host, port] = host_and_port(address);
     let mut tests = Command::new(PYTHON);
-    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not tls", "test_integration.py"]);
-    tests.args(["--server", &address.ip().to_string(), "--port", &address.port().to_string()]);
-    tests.current_dir(own.trim_end()).env("PYTHONDONTWRITEBYTECODE", "1");
+    tests.args(["-m", "pytest", "-k", "not tls", "test_integration.py", "--server", &host, "--port", &port]);
+    pass(tests.current_dir(own.trim_end()));
+}
+
+/// Tests by pytest pass, if need be when they are repeated: some of their items live for a second, for which a machine may stall.
+fn pass(tests: &mut Command) {
+    tests.args(["-q", "-p", "no:cacheprovider"]).env("PYTHONDONTWRITEBYTECODE", "1");
     let mut said = String::new();
-    // Some of their items live for a second, for which a machine may stall.
     let passes = |_| {
         let done = tests.output().unwrap();
-        said = String::from_utf8_lossy(&done.stdout).into_owned();
+        said = [done.stdout, done.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
         done.status.success() && said.contains(" passed")
     };
     assert!((0..3).any(passes), "{said}");
@@ -53,9 +95,9 @@ fn pymemcaches_own_tests(address: SocketAddr) {
 
 /// What libmemcached asks of a server, in both protocols: commands, their quiet forms, and what is no command.
 fn libmemcacheds_own_tests(address: SocketAddr) {
+    let [host, port] = host_and_port(address);
     let mut capable = Command::new("memccapable");
-    capable.args(["-h", &address.ip().to_string(), "-p", &address.port().to_string(), "-t", "60"]);
-    match capable.output() {
+    match capable.args(["-h", &host, "-p", &port, "-t", "60"]).output() {
         Ok(done) => {
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(done.status.success() && said.contains("All tests passed"), "{said}");
@@ -64,22 +106,6 @@ fn libmemcacheds_own_tests(address: SocketAddr) {
             "libmemcached's own tests: Debian's package libmemcached-tools has memccapable: {error}"
         )),
     }
-}
-
-/// Real clients of a cache that serves TLS with this certificate, or asks them to log in by SASL as ann with "secret".
-pub fn clients_by(way: &str, address: SocketAddr, certificate: Option<&Path>) {
-    let has =
-        Command::new(PYTHON).args(["-c", "import pylibmc, pymemcache; assert pylibmc.support_sasl"]).output();
-    if !has.is_ok_and(|done| done.status.success()) {
-        return skipped(&format!(
-            "{way}: Debian's packages python3-pylibmc and python3-pymemcache have the clients"
-        ));
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/memcached_secured.py");
-    let mut done = Command::new(PYTHON);
-    done.arg(script).args([way, &address.ip().to_string(), &address.port().to_string()]).args(certificate);
-    let done = done.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// A client that talks by hand.
