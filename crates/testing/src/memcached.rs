@@ -31,6 +31,7 @@ pub fn unmodified_clients(address: SocketAddr) {
         "Debian's package libcache-memcached-fast-perl",
     );
     pymemcaches_own_tests(address);
+    pylibmcs_own_tests(address);
     libmemcacheds_own_tests(address);
 }
 
@@ -46,6 +47,15 @@ pub fn clients_by(way: &str, address: SocketAddr, certificate: Option<&Path>) {
         &arguments,
         "Debian's packages python3-pylibmc and python3-pymemcache",
     );
+}
+
+/// A program or directory that `.ci/run` installs because Debian lacks it, if it is there.
+pub fn peer(name: &str) -> Option<PathBuf> {
+    let cache = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache"),
+    };
+    Some(cache.join("sidelong/peers").join(name)).filter(|path| path.exists())
 }
 
 fn succeeds(program: impl AsRef<OsStr>, arguments: [&str; 2]) -> bool {
@@ -79,6 +89,20 @@ fn pymemcaches_own_tests(address: SocketAddr) {
     let mut tests = Command::new(PYTHON);
     tests.args(["-m", "pytest", "-k", "not tls", "test_integration.py", "--server", &host, "--port", &port]);
     pass(tests.current_dir(own.trim_end()));
+}
+
+/// The tests that pylibmc has, but those that ask whatever listens at memcached's own port.
+fn pylibmcs_own_tests(address: SocketAddr) {
+    let has_pytest = succeeds(PYTHON, ["-c", "import pytest, pylibmc"]);
+    let Some(own) = peer("pylibmc").filter(|_| has_pytest) else {
+        return skipped(
+            "pylibmc's own tests: .ci/run installs them; Debian's package python3-pytest runs them",
+        );
+    };
+    let [host, port] = host_and_port(address);
+    let mut tests = Command::new(PYTHON);
+    tests.args(["-m", "pytest", "-k", "not AutoConf", "tests"]).current_dir(own);
+    pass(tests.env("MEMCACHED_HOST", host).env("MEMCACHED_PORT", port));
 }
 
 /// Tests by pytest pass, if need be when they are repeated: some of their items live for a second, for which a machine may stall.
