@@ -30,6 +30,13 @@ pub fn unmodified_clients(address: SocketAddr) {
         &at,
         "Debian's package libcache-memcached-fast-perl",
     );
+    run_client(
+        "memcached_meta.py",
+        peer("bin/python"),
+        ["-c", "import meta_memcache"],
+        &at,
+        "PyPI's meta-memcache",
+    );
     pymemcaches_own_tests(address);
     pylibmcs_own_tests(address);
     libmemcacheds_own_tests(address);
