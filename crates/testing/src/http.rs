@@ -182,7 +182,7 @@ pub fn try_get(address: SocketAddr, host: &str, path: &str) -> io::Result<Reply>
     client.reply(true)
 }
 
-/// The samples of an edge's `/metrics`, by name with labels.
+/// The samples of `/metrics`, by name with labels.
 pub fn metrics(admin: SocketAddr) -> BTreeMap<String, f64> {
     let text = get(admin, "metrics", "/metrics").body;
     let samples = text.lines().filter(|line| !line.starts_with('#'));

@@ -9,7 +9,7 @@ use sidelong_app::cache::{Place, Setup, TlsFiles};
 use sidelong_cache::Login;
 use sidelong_policy::cache::store::Eviction;
 use sidelong_testing::memcached::{self, Client};
-use sidelong_testing::{Here, eventually, skipped};
+use sidelong_testing::{Here, Running, eventually, metrics, skipped};
 
 /// A cache at a port of its own.
 struct Cache {
@@ -51,12 +51,75 @@ impl Cache {
 }
 
 #[test]
-fn two_clients_use_it_as_they_use_memcached() {
+fn clients_use_it_as_they_use_memcached() {
     for threads in [1, 4] {
         let cache = Cache::start(|setup| setup.threads = threads);
         memcached::unmodified_clients(cache.address);
         cache.here.end();
     }
+}
+
+/// What Prometheus's exporter for memcached tells, after each command that it counts has had each of its outcomes.
+#[test]
+fn prometheus_gets_what_it_counts() {
+    let Some(program) = memcached::peer("bin/memcached_exporter") else {
+        return skipped("memcached_exporter: .ci/run builds it where there is Go");
+    };
+    let cache = Cache::start(|_| ());
+    let mut client = cache.client();
+    client.asks("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nadd c 0 0 1\r\n1\r\n", "STORED\r\n".repeat(3));
+    client.asks("get a b none\r\n", "VALUE a 0 1\r\n1\r\nVALUE b 0 1\r\n1\r\nEND\r\n");
+    let (_, unique) = client.try_gets("a").unwrap().unwrap();
+    client.asks(format!("cas a 0 0 1 {unique}\r\n2\r\n"), "STORED\r\n");
+    client.asks(format!("cas a 0 0 1 {unique}\r\n3\r\ncas none 0 0 1 1\r\n4\r\n"), "EXISTS\r\nNOT_FOUND\r\n");
+    client.asks(
+        "incr a 5\r\nincr none 5\r\ndecr a 1\r\ndecr none 1\r\n",
+        "7\r\nNOT_FOUND\r\n6\r\nNOT_FOUND\r\n",
+    );
+    client.asks("touch a 1000\r\ntouch none 1\r\n", "TOUCHED\r\nNOT_FOUND\r\n");
+    client.asks("delete b\r\ndelete b\r\nflush_all 1000\r\n", "DELETED\r\nNOT_FOUND\r\nOK\r\n");
+
+    let mut command = Command::new(program);
+    command.arg(format!("--memcached.address={}", cache.address)).arg("--memcached.timeout=120s");
+    command.arg("--web.listen-address=127.0.0.1:0");
+    let mut exporter = Running::start_command(command);
+    let mut address = None;
+    eventually("it says where it listens", || {
+        let said = exporter.err();
+        assert!(exporter.is_running(), "{said}");
+        let listening = said.lines().find_map(|line| line.split_once("\"Listening on\" address="));
+        address = listening.and_then(|(_, address)| address.parse().ok());
+        address.is_some()
+    });
+    let told = metrics(address.unwrap());
+    for (name, value) in [
+        ("up", 1.0),
+        (r#"commands_total{command="get",status="hit"}"#, 3.0),
+        (r#"commands_total{command="get",status="miss"}"#, 1.0),
+        (r#"commands_total{command="set",status="hit"}"#, 3.0),
+        (r#"commands_total{command="cas",status="hit"}"#, 1.0),
+        (r#"commands_total{command="cas",status="badval"}"#, 1.0),
+        (r#"commands_total{command="cas",status="miss"}"#, 1.0),
+        (r#"commands_total{command="incr",status="hit"}"#, 1.0),
+        (r#"commands_total{command="incr",status="miss"}"#, 1.0),
+        (r#"commands_total{command="decr",status="hit"}"#, 1.0),
+        (r#"commands_total{command="decr",status="miss"}"#, 1.0),
+        (r#"commands_total{command="touch",status="hit"}"#, 1.0),
+        (r#"commands_total{command="touch",status="miss"}"#, 1.0),
+        (r#"commands_total{command="delete",status="hit"}"#, 1.0),
+        (r#"commands_total{command="delete",status="miss"}"#, 1.0),
+        (r#"commands_total{command="flush",status="hit"}"#, 1.0),
+        ("accepting_connections", 1.0),
+        ("max_connections", 1024.0),
+        ("limit_bytes", f64::from(64 << 20)),
+        ("current_items", 2.0),
+        (r#"slab_current_items{slab="1"}"#, 2.0),
+        (r#"slab_chunks_used{slab="1"}"#, 2.0),
+    ] {
+        assert_eq!(told.get(&format!("memcached_{name}")), Some(&value), "{name} in {told:#?}");
+    }
+    // It logs what it cannot parse.
+    assert!(!exporter.err().contains("level=error"), "{}", exporter.err());
 }
 
 #[test]
