@@ -253,6 +253,33 @@ fn a_unix_socket_is_its_owners_and_goes_with_its_cache() {
     assert!(!path.exists());
 }
 
+/// The tests that gomemcache has for the memcached that it starts at a Unix socket. That of TLS has a PKCS#8 key which its file
+/// calls PKCS#1.
+#[test]
+fn gomemcache_takes_it_for_memcached() {
+    let Some(tests) = memcached::peer("bin/gomemcache.test") else {
+        return skipped("gomemcache's own tests: .ci/run builds them where there is Go");
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/memcached.sh");
+    std::os::unix::fs::symlink(script, directory.path().join("memcached")).unwrap();
+    let mut said = String::new();
+    // They wait for a second until it is there, and let items live for two.
+    let passes = |_| {
+        let mut command = Command::new(&tests);
+        command.args(["-test.v", "-test.run=^TestUnixSocket$"]);
+        command.env("PATH", directory.path()).env("SIDELONG", env!("CARGO_BIN_EXE_sidelong"));
+        let tests = Running::start_command(command);
+        let socket = format!("/tmp/test-gomemcache-{}.sock", tests.pid());
+        let done = tests.finish();
+        // They kill it.
+        _ = std::fs::remove_file(socket);
+        said = done.out;
+        done.code == Some(0) && said.contains("--- PASS: TestUnixSocket")
+    };
+    assert!((0..3).any(passes), "{said}");
+}
+
 #[test]
 fn with_users_of_sasl_nobody_else_gets_in() {
     let directory = tempfile::tempdir().unwrap();
