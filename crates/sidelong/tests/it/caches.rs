@@ -123,7 +123,7 @@ fn who_is_not_of_the_cluster_is_refused() {
     };
     assert_eq!(said(&b"get begin1\r\n".repeat(10)), b"");
     let answer = said(&[&b"SIDELBYT\x09\0\0\0\0\0\0\0"[..], &[0; 48]].concat());
-    assert_eq!(answer[..12], *b"SIDELBYT\x01\0\0\0", "its own version");
+    assert_eq!(answer[..12], *b"SIDELBYT\x02\0\0\0", "its own version");
     assert_eq!(said(&[]), b"", "who says nothing is not kept");
     client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nnew\r\nEND\r\n"));
 }
