@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -98,7 +98,14 @@ impl Options {
     }
 
     /// Writes the rows of `stats` that a session does not know.
-    fn show(&self, rows: Rows, connections: &Connections, now: Seconds, row: &mut Row<'_>) {
+    fn show(
+        &self,
+        rows: Rows,
+        connections: &Connections,
+        asker: Option<BorrowedFd<'_>>,
+        now: Seconds,
+        row: &mut Row<'_>,
+    ) {
         match rows {
             Rows::General => {
                 row("pid", &std::process::id());
@@ -112,7 +119,7 @@ impl Options {
                 row("maxconns", &self.clients_max);
                 self.settings.iter().for_each(|(name, value)| row(name, value));
             }
-            Rows::Connections => connections.show(row),
+            Rows::Connections => connections.show_each(asker, now, row),
         }
     }
 }
@@ -217,6 +224,8 @@ impl<'a> Server<'a> {
         }
         for (number, listener) in listeners.iter().enumerate() {
             listener.prepare()?;
+            let address = format!("{}:{listener}", if listener.is_unix() { "unix" } else { "tcp" });
+            locked(store).connections.add(listener.as_fd(), address, None, 0);
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
         let (neighbours, ways) = match cluster {
@@ -344,7 +353,7 @@ impl<'a> Server<'a> {
         let Some(published) = &self.options.published else { return };
         let (now, mut store) = (self.now(), self.store());
         let Store { cache, counters, connections } = &mut *store;
-        let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, now, row);
+        let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, None, now, row);
         let world = self.options.world(now, self.unix_at_0, &rows);
         published.publish(&mut Host { cache, counters, world: &world, neighbours: self.neighbours.as_mut() });
     }
@@ -397,6 +406,8 @@ impl<'a> Server<'a> {
             return Err(error.into());
         }
         self.lives += 1;
+        let ([address, accepted_at], now) = (stream.ends(), self.now());
+        self.store().connections.add(stream.as_fd(), address, Some(accepted_at), now);
         if !stream.is_open() {
             self.admit_unauthenticated(number, self.lives);
         }
@@ -474,10 +485,14 @@ impl<'a> Server<'a> {
             self.clients[number] = Some(client);
             return;
         }
+        {
+            let connections = &mut self.store().connections;
+            connections.remove(client.stream.as_fd());
+            connections.open -= 1;
+        }
         // Dropping the client closes its socket, and so ends the kernel's watch.
         drop(client);
         self.free.push(number);
-        self.store().connections.open -= 1;
         if self.is_paused {
             _ = self.set_paused(false);
         }
@@ -548,7 +563,9 @@ impl<'a> Server<'a> {
             // Not from before the lock: what another thread has found expired meanwhile is so for all.
             let now = self.now();
             let Store { cache, counters, connections } = &mut *store;
-            let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, now, row);
+            let asker = client.stream.as_fd();
+            connections.heard(asker, now);
+            let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, Some(asker), now, row);
             let world = self.options.world(now, self.unix_at_0, &rows);
             let is_client = matches!(client.talk, Talk::Commands(_));
             let mut host = Host {

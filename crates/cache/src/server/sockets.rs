@@ -76,6 +76,10 @@ impl Listener {
         matches!(self, Listener::Caches(..) | Listener::Network { .. })
     }
 
+    pub(super) fn is_unix(&self) -> bool {
+        matches!(self, Listener::Unix(..) | Listener::Caches(..))
+    }
+
     /// Makes it one on which nothing waits, and whose clients are found out if they have vanished.
     pub(super) fn prepare(&self) -> io::Result<()> {
         match self {
@@ -153,6 +157,23 @@ impl Stream {
         let mut hello = Vec::new();
         let sealed = Sealed::asking(secret, cluster, &mut hello);
         Ok(Stream::Sealed(Box::new(SealedStream::new(socket, sealed, hello))))
+    }
+
+    /// The addresses of the other side and of this one, as memcached shows them.
+    pub(super) fn ends(&self) -> [String; 2] {
+        let tcp = |socket: &TcpStream| {
+            [socket.peer_addr(), socket.local_addr()]
+                .map(|address| address.map_or_else(|_| "tcp".to_owned(), |address| format!("tcp:{address}")))
+        };
+        match self {
+            Stream::Tcp(socket) => tcp(socket),
+            Stream::Sealed(stream) => tcp(&stream.socket),
+            Stream::Tls(stream) => tcp(&stream.socket),
+            Stream::Unix(socket) => [socket.peer_addr(), socket.local_addr()].map(|address| {
+                let path = address.ok().and_then(|address| address.as_pathname().map(Path::to_owned));
+                path.map_or_else(|| "unix:".to_owned(), |path| format!("unix:{}", path.display()))
+            }),
+        }
     }
 
     /// Whether bytes may be written: the other side is known.

@@ -20,8 +20,8 @@ fn a_client_that_takes_its_answers_at_once_lets_others_go_first() {
         evicts: true,
         seed: [1, 2],
     };
-    let (cache, connections) =
-        (Cache::new(settings).unwrap(), Connections { open: 1, ..Connections::default() });
+    let (cache, mut connections) = (Cache::new(settings).unwrap(), Connections::default());
+    connections.open = 1;
     let store = Mutex::new(Store { cache, counters: Counters::default(), connections });
     let options = Options { threads: 1, clients_max: 1, began_ns: monotonic_ns(), ..Options::default() };
     let mut server = Server::new(&[], &options, &store, (None, &[]), None).unwrap();

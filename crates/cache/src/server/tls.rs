@@ -9,7 +9,7 @@ use rustls::{ServerConfig, ServerConnection};
 
 /// A client's end of it may be in the midst of its handshake.
 pub(crate) struct Encrypted {
-    socket: TcpStream,
+    pub(super) socket: TcpStream,
     connection: ServerConnection,
 }
 

@@ -153,6 +153,33 @@ fn more_clients_than_it_takes_are_told_so() {
 }
 
 #[test]
+fn each_connection_is_shown_until_it_ends() {
+    for threads in [1, 2] {
+        let cache = Cache::start(|setup| setup.threads = threads);
+        let mut clients = [cache.client(), cache.client()];
+        clients.iter_mut().for_each(|client| client.asks("mn\r\n", "MN\r\n"));
+        let [asking, other] = &mut clients;
+        let shown = asking.list("stats conns");
+        let of = |client: &Client, state: &str| {
+            let address = client.stream.local_addr().unwrap();
+            let row = shown.lines().find_map(|line| line.strip_suffix(&format!(":addr tcp:{address}")));
+            let number = row.unwrap_or_else(|| panic!("{address} is not in {shown}"));
+            let at = client.stream.peer_addr().unwrap();
+            assert!(shown.contains(&format!("{number}:listen_addr tcp:{at}\r\n")), "{shown}");
+            assert!(shown.contains(&format!("{number}:state {state}\r\n")), "{shown}");
+            assert!(shown.contains(&format!("{number}:secs_since_last_cmd ")), "{shown}");
+        };
+        of(asking, "conn_parse_cmd");
+        of(other, "conn_read");
+        assert!(shown.contains(":state conn_listening\r\n"), "{shown}");
+        let [mut asking, other] = clients;
+        let gone = format!(" tcp:{}\r\n", other.stream.local_addr().unwrap());
+        drop(other);
+        eventually("it is not shown any more", || !asking.list("stats conns").contains(&gone));
+    }
+}
+
+#[test]
 fn clients_that_are_silent_for_too_long_are_let_go() {
     let cache = Cache::start(|setup| (setup.idle_max_s, setup.threads) = (Some(3), 2));
     let mut silent: Vec<Client> = (0..4).map(|_| cache.client()).collect();
