@@ -93,7 +93,8 @@ fn a_mover_reads_what_fronts_state_until_they_are_gone() {
 #[test]
 fn silence_is_no_sign_that_a_front_is_gone() {
     let secret = Secret::new(b"known to all machines here").unwrap();
-    let silent = std::net::TcpListener::bind(LOOPBACK).unwrap();
+    // At an address of its own, so that no other test listens at its port later.
+    let silent = std::net::TcpListener::bind("127.77.0.1:0").unwrap();
     let table = [(front_region("edge2"), silent.local_addr().unwrap())];
     let directory = Arc::new(ControlDirectory::new(secret.clone(), table));
     let mut mover = mover(directory);
