@@ -61,7 +61,7 @@ fn sites() -> Cluster {
     Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)])
 }
 
-/// Those, with rates that a machine full of other tests can serve, too.
+/// The sites of the demo, with rates that a machine full of other tests can serve, too.
 fn calm() -> Cluster {
     let mut cluster = sites();
     for (site, per_s) in [(1, 40.0), (2, 10.0)] {
