@@ -1,7 +1,7 @@
 //! The other caches of a cluster, whose memory this one reads.
 //!
 //! Each key has a home, the cache that holds its item. Any cache answers a `get` of any key: it reads the home's memory, and
-//! the home takes no part (`reader`). What changes an item is carried out by its home ([`Errand`]).
+//! the home takes no part (`reader`). What changes an item is carried out by its home ([`Errands`]).
 //!
 //! The memory of another machine is read by a device. While there is no link to it, the home is asked.
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -152,7 +152,10 @@ impl Peer {
                 self.rest = Trouble::of(error).map(|trouble| (Instant::now() + self.pause, trouble));
             }
         }
-        let is_earlier = |error: &Error| began_earlier && Trouble::of(error).is_some();
+        let is_earlier = |error: &Error| {
+            let is_so_still = || error.is_gone() && is_refused(address);
+            began_earlier && Trouble::of(error).is_some() && !is_so_still()
+        };
         asked.map_err(|error| if is_earlier(&error) { Error::Earlier(Box::new(error)) } else { error })
     }
 
@@ -174,6 +177,13 @@ impl Peer {
         }
         Ok(self.session.as_mut())
     }
+}
+
+/// Whether the machine says now that nobody listens there. Where a thread is not run in time to open a session, each result would
+/// otherwise be an earlier one.
+fn is_refused(address: SocketAddr) -> bool {
+    let connected = TcpStream::connect_timeout(&address, OPENING_WAIT);
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Opens a session in a thread of its own.
