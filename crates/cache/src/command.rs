@@ -246,8 +246,8 @@ impl Host<'_> {
         }
     }
 
-    /// Answers a command of `used` bytes that only reads from a copy of an earlier answer, or leaves its parts with the driver for the
-    /// home, with the answer to it if there is no item.
+    /// Takes a command that only reads, in parts, of `used` bytes of the input. A copy of an earlier answer answers it; otherwise the
+    /// home does, and `miss` is the answer if there is no item.
     pub(crate) fn ask(
         &mut self,
         home: Home,
@@ -267,7 +267,7 @@ impl Host<'_> {
 
     /// Whether others are yet to answer before the next command is carried out.
     pub(crate) fn must_wait(&self) -> bool {
-        self.neighbours.as_ref().is_none_or(|neighbours| !neighbours.take_more())
+        self.neighbours.as_ref().is_none_or(|neighbours| !neighbours.takes_more())
     }
 
     /// The item of a key in the memory of the cache that is its home.

@@ -238,7 +238,7 @@ impl Neighbours {
 
     /// Whether a session may leave further commands for others, before it hears of those that it has left. What is read in a home's
     /// memory must wait until what that was asked to change is done.
-    pub(crate) fn take_more(&self) -> bool {
+    pub(crate) fn takes_more(&self) -> bool {
         self.are_asked() && self.errands.all.len() < ERRANDS_MAX
     }
 
@@ -283,8 +283,8 @@ impl Neighbours {
         self.errands.all.push(Errand { to, language, command, miss: None, near: None, answered });
     }
 
-    /// Appends the copy of an answer to the parts of a command that only reads, if there is one. Otherwise it leaves the command for
-    /// the driver to send, with the answer to it if there is no item. Returns whether there was a copy.
+    /// Takes a command that only reads, in parts. If there is a copy of an earlier answer to it, that is appended. Otherwise the
+    /// command is left for the driver to send, with `miss`, the answer if there is no item. Returns whether there was a copy.
     pub(crate) fn ask(
         &mut self,
         home: Home,

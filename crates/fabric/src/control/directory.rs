@@ -179,8 +179,8 @@ impl Peer {
     }
 }
 
-/// Whether the machine says now that nobody listens there. Where a thread is not run in time to open a session, each result would
-/// otherwise be an earlier one.
+/// Whether the machine says now that nobody listens there. On a busy machine the thread that opens a session may always run too
+/// late: each result would be an earlier one.
 fn is_refused(address: SocketAddr) -> bool {
     let connected = TcpStream::connect_timeout(&address, OPENING_WAIT);
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

@@ -89,7 +89,7 @@ pub(super) struct Switches {
     /// Accepted for memcached's sake: let systemd lock the memory (LimitMEMLOCK).
     #[arg(short = 'k', long)]
     lock_memory: bool,
-    /// Accepted for memcached's sake, as are -n, -L and -D: sizes of places, pages and counts by prefix are its own affair.
+    /// Accepted for memcached's sake, as are -n, -L and -D: this cache chooses its sizes and pages itself, and counts nothing by prefix.
     #[arg(short = 'f', long, value_name = "FACTOR")]
     slab_growth_factor: Option<f64>,
     /// Accepted for memcached's sake: see -f.

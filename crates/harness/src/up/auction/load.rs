@@ -1,5 +1,5 @@
-//! The load of the demonstration: persons who walk the auction, and requests for its files and its JSON, whose rates rise by turns
-//! to more than the nodes serve that their site has at rest, on a machine of any speed: what a server serves is measured first.
+//! The load of the demonstration: persons who walk the auction, and requests for its files and its JSON. Their rates rise by turns
+//! above what one server can serve. That is measured first, so nodes move on a machine of any speed.
 //! A site with `rates` has those instead; the auction's are of persons who come.
 
 use std::net::SocketAddr;
