@@ -45,6 +45,7 @@ fn how(parts: &Parts, outcome: Outcome) -> String {
             return format!("its old site's requests had not ended in time: {}", undrained(parts, kept));
         }
         Outcome::NotChanged { fault } => return not_changed(fault),
+        Outcome::Behind => "the cluster has changed meanwhile",
         Outcome::Contended => "the donor's budget kept changing",
         Outcome::Unreachable => "a word could not be reached",
         Outcome::Uncertain { .. } => "completions were lost; repaired",
@@ -64,6 +65,7 @@ pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
             format!("{} has {} there", front(edge), some(requests as usize, "request"))
         }
         Undrained::Unseen(edge) => format!("{} has not seen that the node leaves; it may hang", front(edge)),
+        Undrained::Board => "the board cannot be read".to_owned(),
         Undrained::Unread(edge) => format!("what {} has there cannot be read", front(edge)),
     }
 }

@@ -268,7 +268,7 @@ impl Parts {
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
         Pool::new(floors, homes)
-            .with_fronts(self.cluster.fronts.len())
+            .with_fronts((0..self.cluster.fronts.len()).map(EdgeId::new))
             .with_silent(silent)
             .with_cuts(self.cuts())
             .with_changes(self.change_max().map(|time| time.as_nanos() as u64))

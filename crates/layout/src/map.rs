@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::describe::described;
 use crate::word::{ACK, BUDGET, LOCK, OWNERSHIP};
-use crate::{Detail, EdgeId, HEADER_BYTES, Hot, KERNEL_BYTES, LINE_BYTES, RegionHeader, RegionKind, SiteId};
+use crate::{Detail, EdgeId, Hot, KERNEL_BYTES, LINE_BYTES, RegionHeader, RegionKind, SiteId};
 
 described! {
     /// A node's load record and its acknowledgement.
@@ -33,6 +33,8 @@ described! {
     /// The sites' words.
     pub(crate) struct BoardRegion {
         header: RegionHeader,
+        epoch: AtomicU64,
+        zero: [u64; 7],
         site: [BoardSite; 0],
     }
 
@@ -71,7 +73,7 @@ pub const WORDS_OWNERSHIP: usize = offset_of!(WordsRegion, ownership);
 /// Length of a node's words.
 pub const WORDS_BYTES: usize = size_of::<WordsRegion>();
 
-/// The board: for each site a line with its lock, one with its budget, and one with each edge's shared update counter
+/// The board: a line with the epoch of the cluster's newest roster, then for each site a line with its lock, one with its budget, and one with each edge's shared update counter
 /// (Balaji et al. 2004, 3.1.2; the paper keeps these with the load-balancers, here one region holds them all).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BoardMap {
@@ -82,13 +84,16 @@ pub struct BoardMap {
 }
 
 impl BoardMap {
+    /// The epoch.
+    pub const EPOCH: usize = offset_of!(BoardRegion, epoch);
+
     const fn site_bytes(self) -> usize {
         size_of::<BoardSite>() + self.edges * size_of::<BoardCounter>()
     }
 
     const fn site(self, site: SiteId) -> usize {
         assert!(site.index() < self.sites, "a site that the board does not hold");
-        HEADER_BYTES + site.index() * self.site_bytes()
+        size_of::<BoardRegion>() + site.index() * self.site_bytes()
     }
 
     /// The site's lock word.
@@ -109,7 +114,7 @@ impl BoardMap {
 
     /// Length of the board's region.
     pub const fn len(self) -> usize {
-        HEADER_BYTES + self.sites * self.site_bytes()
+        size_of::<BoardRegion>() + self.sites * self.site_bytes()
     }
 
     /// Whether no site is on it.
@@ -122,5 +127,7 @@ const _: () = {
     assert!(LOAD_BYTES == 384 && WORDS_BYTES == 128);
     assert!(LOAD_HOT.is_multiple_of(LINE_BYTES) && LOAD_DETAIL.is_multiple_of(LINE_BYTES));
     let board = BoardMap { sites: 3, edges: 2 };
-    assert!(board.lock(SiteId::new(1)) == 64 + 4 * 64 && board.len() == 64 + 12 * 64);
+    assert!(
+        BoardMap::EPOCH == 64 && board.lock(SiteId::new(1)) == 128 + 4 * 64 && board.len() == 128 + 12 * 64
+    );
 };

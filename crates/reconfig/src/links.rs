@@ -321,6 +321,7 @@ impl Links {
             Word::Counter(site, edge) => (*board, map.counter(site, edge)),
             Word::Ownership(node) => (nodes[node.index()], WORDS_OWNERSHIP),
             Word::Ack(node) => (acks[node.index()], LOAD_ACK),
+            Word::Epoch => (*board, BoardMap::EPOCH),
             Word::Front(front, _) => unreachable!("read_front reads front {}", front.index()),
         };
         // Two boards are two locks. What is changed must be what every other mover finds.
@@ -381,7 +382,7 @@ impl Words {
                 self.ownerships[node.index()] = None;
                 self.invalid.retain(|other| *other != node);
             }
-            Word::Lock(_) | Word::Budget(_) | Word::Counter(..) => self.sites.fill(None),
+            Word::Lock(_) | Word::Budget(_) | Word::Counter(..) | Word::Epoch => self.sites.fill(None),
             Word::Ack(_) | Word::Front(..) => {}
         }
     }

@@ -5,6 +5,12 @@
 //! statements stay true while the node drains (`layout::front` says why), so they are taken one after the other. A node
 //! that acknowledges may still get a request from a front that has not seen it drain; that is why the fronts are asked,
 //! too.
+//!
+//! Which fronts there are, a mover knows by its roster. It reads the roster's epoch *after* it has made the node drain. A
+//! front that joins raises the epoch *before* it looks at the nodes. So the front sees that the node drains, or the mover
+//! sees that there is a front more (the order of Dekker's algorithm).
+
+use std::sync::Arc;
 
 use sidelong_layout::{Ack, EdgeId, FrontWord, NodeId, SEQUENCE_MAX};
 
@@ -23,6 +29,19 @@ pub enum Undrained {
     Unseen(EdgeId),
     /// What the front states could not be read.
     Unread(EdgeId),
+    /// The board could not be read, so that nobody knows which fronts there are.
+    Board,
+}
+
+/// What the witnesses say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Testimony {
+    /// The node has left its old site.
+    Left,
+    /// It has not, as far as is known.
+    Not(Undrained),
+    /// There are witnesses that this roster does not name.
+    Behind,
 }
 
 /// Asks the witnesses of one node, and remembers who has testified.
@@ -30,24 +49,41 @@ pub enum Undrained {
 pub(crate) struct Drained {
     node: NodeId,
     generation: u64,
-    fronts: u16,
-    /// The witness that is asked; `None` after the last.
+    epoch: u64,
+    fronts: Arc<[EdgeId]>,
+    /// How many of them have testified.
+    testified: u16,
+    /// The witness that is asked next; `None` after the last.
     witness: Option<Witness>,
+    asked: Asked,
     load: Load,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Witness {
     Node,
-    Front(u16),
+    Front(EdgeId),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Asked {
+    Epoch,
+    Witness(Witness),
 }
 
 impl Drained {
     /// Of `node`, which drains with that generation.
     pub(crate) fn new(node: NodeId, generation: u64, pool: &Pool) -> Self {
-        let fronts = pool.fronts();
-        let first = if pool.acknowledges(node) { Some(Witness::Node) } else { front(0, fronts) };
-        Drained { node, generation, fronts, witness: first, load: load(node, first) }
+        let (epoch, fronts) = (pool.epoch(), Arc::clone(pool.fronts()));
+        let first = || fronts.first().copied().map(Witness::Front);
+        let witness = if pool.acknowledges(node) { Some(Witness::Node) } else { first() };
+        let load = Load::new(Word::Epoch);
+        Drained { node, generation, epoch, fronts, testified: 0, witness, asked: Asked::Epoch, load }
+    }
+
+    /// Whether the epoch is read.
+    pub(crate) const fn reads_epoch(&self) -> bool {
+        matches!(self.asked, Asked::Epoch)
     }
 
     /// Whether the fronts are asked.
@@ -55,32 +91,45 @@ impl Drained {
         matches!(self.witness, Some(Witness::Front(_)))
     }
 
-    /// Whether all have testified, or who has not. If not, call again later, without a reply.
-    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<Result<(), Undrained>> {
-        while let Some(witness) = self.witness {
+    /// What they say. Unless the node has left, call again later, without a reply. The epoch is read each time: of a front
+    /// that is removed from the roster nothing more is expected.
+    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<Testimony> {
+        loop {
             let value = done!(self.load.step(reply.take()));
-            let (undrained, next) = match witness {
-                Witness::Node => {
+            let end = match (self.asked, value) {
+                (Asked::Epoch, None) => Some(Testimony::Not(Undrained::Board)),
+                (Asked::Epoch, Some(newest)) => (newest > self.epoch).then_some(Testimony::Behind),
+                (Asked::Witness(Witness::Node), value) => {
                     let ack = value.and_then(Ack::decode);
                     let has_left = ack.is_some_and(|ack| ack.generation == self.generation);
-                    ((!has_left).then_some(Undrained::Node), front(0, self.fronts))
+                    self.testify(if has_left { None } else { Some(Undrained::Node) }, 0)
                 }
-                Witness::Front(index) => (self.judge(index, value), front(index + 1, self.fronts)),
+                (Asked::Witness(Witness::Front(front)), value) => self.testify(self.judge(front, value), 1),
             };
-            if undrained.is_none() {
-                self.witness = next;
-            }
-            self.load = load(self.node, self.witness);
-            if let Some(undrained) = undrained {
-                return Step::Done(Err(undrained));
+            let next = if end.is_none() { self.witness } else { None };
+            (self.asked, self.load) = match next {
+                Some(witness) => (Asked::Witness(witness), Load::new(self.word(witness))),
+                None => (Asked::Epoch, Load::new(Word::Epoch)),
+            };
+            match (end, next) {
+                (Some(end), _) => return Step::Done(end),
+                (None, None) => return Step::Done(Testimony::Left),
+                (None, Some(_)) => {}
             }
         }
-        Step::Done(Ok(()))
+    }
+
+    /// Goes on to the next front, `fronts` after the last, unless something keeps the node.
+    fn testify(&mut self, undrained: Option<Undrained>, fronts: u16) -> Option<Testimony> {
+        if undrained.is_none() {
+            self.testified += fronts;
+            self.witness = self.fronts.get(usize::from(self.testified)).copied().map(Witness::Front);
+        }
+        undrained.map(Testimony::Not)
     }
 
     /// What a front's word says against the node.
-    fn judge(&self, index: u16, word: Option<u64>) -> Option<Undrained> {
-        let front = EdgeId::new(usize::from(index));
+    fn judge(&self, front: EdgeId, word: Option<u64>) -> Option<Undrained> {
         let Some(word) = word else { return Some(Undrained::Unread(front)) };
         if FrontWord::has_left(word, self.generation) {
             return None;
@@ -89,15 +138,11 @@ impl Drained {
         let has_seen = seen == Some(self.generation & SEQUENCE_MAX);
         Some(if has_seen { Undrained::Requests(front, requests) } else { Undrained::Unseen(front) })
     }
-}
 
-fn front(index: u16, fronts: u16) -> Option<Witness> {
-    (index < fronts).then_some(Witness::Front(index))
-}
-
-fn load(node: NodeId, witness: Option<Witness>) -> Load {
-    Load::new(match witness {
-        Some(Witness::Front(index)) => Word::Front(EdgeId::new(usize::from(index)), node),
-        Some(Witness::Node) | None => Word::Ack(node),
-    })
+    fn word(&self, witness: Witness) -> Word {
+        match witness {
+            Witness::Front(front) => Word::Front(front, self.node),
+            Witness::Node => Word::Ack(self.node),
+        }
+    }
 }

@@ -21,6 +21,7 @@ pub const STEPS: &[&str] = &[
     "take-lock",
     "steal-lock",
     "read-node",
+    "read-epoch",
     "read-donor-budget",
     "reserve",
     "drain",
@@ -38,9 +39,11 @@ pub const STEPS: &[&str] = &[
     "reconcile-read-budget",
     "reconcile-read-node",
     "reconcile-raise-node",
+    "reconcile-read-epoch",
     "reconcile-budget",
     "recover-read-budget",
     "recover-read-node",
+    "recover-read-epoch",
     "recover-await-ack",
     "recover-await-fronts",
     "recover-await-change",
@@ -145,6 +148,9 @@ pub enum Outcome {
     },
     /// The donor's budget kept changing.
     Contended,
+    /// The cluster has a newer roster than this mover's: it may have fronts that the mover did not ask. Nothing was changed,
+    /// or the node is back at its old site.
+    Behind,
     /// A needed word was out of reach. Nothing was changed, except the lock for a while.
     Unreachable,
     /// Completions were lost, or budgets kept changing, and a repair followed. The node may or may not have moved.
@@ -176,6 +182,7 @@ impl Outcome {
             Outcome::NotDrained(_) => "not-drained",
             Outcome::NotChanged { .. } => "not-changed",
             Outcome::Contended => "contended",
+            Outcome::Behind => "behind",
             Outcome::Unreachable => "unreachable",
             Outcome::Uncertain { .. } => "uncertain",
             Outcome::Recovered { .. } => "recovered",

@@ -18,6 +18,8 @@ pub enum Word {
     /// What a front says of a node (`layout::FrontWord`). Only the front's own CPUs change it. Read of a front that is
     /// known to exist no longer, it is [`FrontWord::GONE`](sidelong_layout::FrontWord::GONE).
     Front(EdgeId, NodeId),
+    /// The epoch of the cluster's newest roster. Whoever changes the roster raises it, and never lowers it.
+    Epoch,
 }
 
 /// One one-sided operation.

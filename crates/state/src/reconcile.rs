@@ -21,6 +21,9 @@
 //! A word that no mover of this cluster writes is put right ([`Pool`]): recovery sends a node whose word is invalid to
 //! its home in the cluster file, and every budget that is swapped gets the file's floor.
 //!
+//! Only the newest roster tells what a word should say. So the epoch is read before a budget is swapped and before a node is
+//! sent home, each time after the words that were judged. If there is a newer roster, these words stay as they are.
+//!
 //! A node out of reach is skipped and not counted. A reservation that the pass forgets may drain it, which costs its
 //! site nothing that was counted. When it is back, its site has one node more than its budget says, and it may drain
 //! under a free lock. An edge that sees that runs a repair.
@@ -29,7 +32,7 @@ use sidelong_layout::{Budget, ChangeResult, NodeId, NodeState, Ownership, SiteId
 
 use crate::Time;
 use crate::changed::{ChangeEnd, Changed};
-use crate::drained::Drained;
+use crate::drained::{Drained, Testimony};
 use crate::lease::{Sighting, Timing};
 use crate::op::{Reply, Step, Word, done};
 use crate::pool::Pool;
@@ -69,13 +72,50 @@ struct Tally {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Phase {
-    ReadBudget { tally: usize, load: Load },
-    ReadNode { node: u16, load: Load },
-    Await { node: u16, tries: u8, word: Ownership, drained: Drained },
-    AwaitChange { node: u16, tries: u8, changed: Changed },
-    Raise { node: u16, tries: u8, to: Ownership, swap: Swap },
-    Swap { tally: usize, swap: Swap },
+    ReadBudget {
+        tally: usize,
+        load: Load,
+    },
+    ReadNode {
+        node: u16,
+        load: Load,
+    },
+    Await {
+        node: u16,
+        tries: u8,
+        word: Ownership,
+        drained: Drained,
+    },
+    AwaitChange {
+        node: u16,
+        tries: u8,
+        changed: Changed,
+    },
+    Raise {
+        node: u16,
+        tries: u8,
+        to: Ownership,
+        swap: Swap,
+    },
+    /// Whether a roster is newer, before `then`.
+    ReadEpoch {
+        then: Rewrite,
+        load: Load,
+    },
+    Swap {
+        tally: usize,
+        swap: Swap,
+    },
     Over,
+}
+
+/// What only the newest roster tells how to write.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Rewrite {
+    /// The budgets whose nodes have been counted.
+    Budgets,
+    /// A node whose word says nothing.
+    Node { node: u16, value: u64, tries: u8 },
 }
 
 impl Reconcile {
@@ -87,7 +127,7 @@ impl Reconcile {
     /// Settles unfinished moves to `receiver` and rebuilds all budgets. `awaited` is the word that the repair before waited for when
     /// it lost the lock.
     pub(crate) fn recover(receiver: SiteId, pool: Pool, timing: Timing, awaited: Option<Sighting>) -> Self {
-        let sites = (0..pool.sites()).map(SiteId::new).collect();
+        let sites = (0..pool.sites()).map(SiteId::new).filter(|site| pool.has_site(*site)).collect();
         Reconcile::new(sites, Some(receiver), pool, timing, awaited)
     }
 
@@ -100,7 +140,7 @@ impl Reconcile {
     ) -> Self {
         let tally = |site| Tally { site, budget: 0, count: 0, open: true };
         let tallies: Vec<Tally> = sites.into_iter().map(tally).collect();
-        let phase = read_budget(&tallies, 0, pool.nodes());
+        let phase = read_budget(&tallies, 0, &pool);
         let (deadline, change_deadline) = (None, None);
         Reconcile {
             pool,
@@ -126,13 +166,16 @@ impl Reconcile {
             (Phase::ReadBudget { .. }, false) => "reconcile-read-budget",
             (Phase::ReadNode { .. }, false) => "reconcile-read-node",
             (Phase::Raise { .. }, false) => "reconcile-raise-node",
+            (Phase::ReadEpoch { .. }, false) => "reconcile-read-epoch",
             (Phase::Swap { .. }, false) => "reconcile-budget",
             (Phase::ReadBudget { .. }, true) => "recover-read-budget",
             (Phase::ReadNode { .. }, true) => "recover-read-node",
+            (Phase::Await { drained, .. }, _) if drained.reads_epoch() => "recover-read-epoch",
             (Phase::Await { drained, .. }, _) if drained.asks_fronts() => "recover-await-fronts",
             (Phase::Await { .. }, _) => "recover-await-ack",
             (Phase::AwaitChange { .. }, _) => "recover-await-change",
             (Phase::Raise { .. }, true) => "recover-node",
+            (Phase::ReadEpoch { .. }, true) => "recover-read-epoch",
             (Phase::Swap { .. }, true) => "recover-budget",
             (Phase::Over, _) => "over",
         }
@@ -148,7 +191,7 @@ impl Reconcile {
                         Some(value) => self.tallies[tally].budget = value,
                         None => self.leave_out(tally),
                     }
-                    read_budget(&self.tallies, tally + 1, self.pool.nodes())
+                    read_budget(&self.tallies, tally + 1, &self.pool)
                 }
                 Phase::ReadNode { node, load } => {
                     let (node, value) = (*node, done!(load.step(reply.take())));
@@ -161,15 +204,15 @@ impl Reconcile {
                     let (node, tries, word) = (*node, *tries, *word);
                     let since = Sighting::since(&mut self.awaited, now, word.encode());
                     let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(since));
-                    let has_drained = done!(drained.step(reply.take())).is_ok();
+                    let testimony = done!(drained.step(reply.take()));
                     let Some(from) = word.site else { unreachable!("it drains") };
-                    if has_drained {
+                    if testimony == Testimony::Left {
                         let arrived = match word.next {
                             Some(to) => word.now_serving(to),
                             None => word.now(NodeState::Held, from),
                         };
                         raise(node, tries, word.encode(), arrived)
-                    } else if now >= deadline {
+                    } else if now >= deadline || testimony == Testimony::Behind {
                         raise(node, tries, word.encode(), word.now_serving(from))
                     } else {
                         return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
@@ -202,6 +245,19 @@ impl Reconcile {
                         Swapped::Yes | Swapped::Already => self.count(node, to),
                         Swapped::No(found) => self.judge(node, found, tries),
                         Swapped::Unknown => self.leave_out_node(node),
+                    }
+                }
+                Phase::ReadEpoch { then, load } => {
+                    let (then, newest) = (*then, done!(load.step(reply.take())));
+                    let is_newest = newest.is_some_and(|newest| newest <= self.pool.epoch());
+                    match then {
+                        Rewrite::Budgets if is_newest => self.swap_budget(0),
+                        Rewrite::Budgets => self.leave_out_rest(),
+                        Rewrite::Node { node, value, tries } if is_newest => {
+                            let home = self.pool.home(NodeId::new(usize::from(node)));
+                            raise(node, tries + 1, value, Ownership::replacing(value, home))
+                        }
+                        Rewrite::Node { node, .. } => self.leave_out_node(node),
                     }
                 }
                 Phase::Swap { tally, swap } => {
@@ -262,8 +318,7 @@ impl Reconcile {
         if tries == TRIES_MAX {
             return self.leave_out_node(node);
         }
-        let home = self.pool.home(NodeId::new(usize::from(node)));
-        raise(node, tries + 1, value, Ownership::replacing(value, home))
+        read_epoch(Rewrite::Node { node, value, tries })
     }
 
     fn count(&mut self, node: u16, word: Ownership) -> Phase {
@@ -282,13 +337,20 @@ impl Reconcile {
         self.left_out = self.left_out.saturating_add(1);
     }
 
+    /// Ends, with the budgets that are still open as others left them.
+    fn leave_out_rest(&mut self) -> Phase {
+        let open = self.tallies.iter().filter(|tally| tally.open).count();
+        self.left_out = self.left_out.saturating_add(open as u16);
+        Phase::Over
+    }
+
     fn leave_out_node(&mut self, node: u16) -> Phase {
         self.left_out = self.left_out.saturating_add(1);
         self.next_node(node)
     }
 
     fn next_node(&mut self, node: u16) -> Phase {
-        if usize::from(node) + 1 < self.pool.nodes() { read_node(node + 1) } else { self.swap_budget(0) }
+        read_node(usize::from(node) + 1, &self.pool)
     }
 
     /// Swaps the next budget; after the last one, repeats those that had changed.
@@ -300,26 +362,32 @@ impl Reconcile {
         }
         self.tallies.retain(|tally| tally.open);
         if self.tallies.is_empty() || self.passes == PASSES_MAX {
-            self.left_out = self.left_out.saturating_add(self.tallies.len() as u16);
-            return Phase::Over;
+            return self.leave_out_rest();
         }
         self.passes += 1;
         self.receiver = None;
         self.tallies.iter_mut().for_each(|tally| tally.count = 0);
-        read_budget(&self.tallies, 0, self.pool.nodes())
+        read_budget(&self.tallies, 0, &self.pool)
     }
 }
 
-fn read_budget(tallies: &[Tally], tally: usize, nodes: usize) -> Phase {
+fn read_budget(tallies: &[Tally], tally: usize, pool: &Pool) -> Phase {
     match tallies.get(tally) {
         Some(Tally { site, .. }) => Phase::ReadBudget { tally, load: Load::new(Word::Budget(*site)) },
-        None if nodes == 0 => Phase::Over,
-        None => read_node(0),
+        None => read_node(0, pool),
     }
 }
 
-fn read_node(node: u16) -> Phase {
-    Phase::ReadNode { node, load: Load::new(Word::Ownership(NodeId::new(node as usize))) }
+fn read_epoch(then: Rewrite) -> Phase {
+    Phase::ReadEpoch { then, load: Load::new(Word::Epoch) }
+}
+
+/// The first node from `from` on; after the last, the budgets.
+fn read_node(from: usize, pool: &Pool) -> Phase {
+    match (from..pool.nodes()).map(NodeId::new).find(|node| pool.has_node(*node)) {
+        Some(node) => Phase::ReadNode { node: node.index() as u16, load: Load::new(Word::Ownership(node)) },
+        None => read_epoch(Rewrite::Budgets),
+    }
 }
 
 fn raise(node: u16, tries: u8, from: u64, to: Ownership) -> Phase {

@@ -125,7 +125,7 @@ impl Cluster {
 }
 
 #[test]
-fn a_move_is_eleven_operations() {
+fn a_move_is_twelve_operations() {
     let mut cluster = Cluster::new();
     assert_eq!(cluster.run(&mut a_move(Memo::default())), Outcome::Moved);
     let steps = [
@@ -135,6 +135,7 @@ fn a_move_is_eleven_operations() {
         "read-donor-budget",
         "reserve",
         "drain",
+        "read-epoch",
         "await-ack",
         "read-receiver-budget",
         "land",
@@ -183,7 +184,7 @@ fn memo(cluster: &Cluster, index: usize) -> Memo {
 fn a_node_is_held_and_resumed() {
     let mut cluster = Cluster::new();
     assert_eq!(hold(&mut cluster, 0, false), Outcome::Moved);
-    let steps = ["reserve", "drain", "await-ack", "settle", "free-lock"];
+    let steps = ["reserve", "drain", "read-epoch", "await-ack", "settle", "free-lock"];
     assert_eq!(cluster.steps[4..], steps, "under the donor's lock");
     let held = cluster.node(0);
     assert_eq!((held.state, held.site, cluster.budgets()), (NodeState::Held, Some(site(0)), [1, 1]));
@@ -262,7 +263,7 @@ fn a_move_that_is_given_up_says_who_kept_the_node() {
         let mut cluster = Cluster { unreachable, ..Cluster::new() };
         cluster.words.insert(Word::Front(EdgeId::new(0), node(0)), FrontWord::GONE);
         cluster.words.insert(Word::Front(front, node(0)), said.map_or(0, FrontWord::encode));
-        let pool = pool().with_fronts(2).with_silent([true; 3]);
+        let pool = pool().with_fronts([0, 1].map(EdgeId::new)).with_silent([true; 3]);
         cluster.run(&mut Move::new(plan(0), holder(0), pool, timing(), Memo::default()))
     };
     let says = |requests| Some(FrontWord { seen: Some(1), requests });

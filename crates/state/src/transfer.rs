@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! node word ── donor's budget: reserve ── node: drain ── wait: drained ───┬─ land at the receiver ── raise its budget
-//!   (Free or Held: nothing to reserve or drain) ──────────────────────────┘
+//!   (Free or Held: nothing to reserve or drain) ── epoch ─────────────────┘
 //!   (where sites have commands: change, and wait for its end, before it lands)
 //!                                                        drained, to be held ── settle
 //!                                                        not drained in time ── land at the donor ──── raise its budget
@@ -12,6 +12,8 @@
 //!   (Pinned at its own site, or no longer: nothing to count) ── settle
 //! ```
 //!
+//! A mover whose roster is not the cluster's newest lands no node: it gives the node back.
+//!
 //! Safety depends on the order of reads (see the crate's page): the node before the reservation, the budget before the
 //! landing. Every raise expects the exact word that was read before. If that has changed, or the fate of a swap is
 //! unknown, the budget is rebuilt instead.
@@ -20,7 +22,7 @@ use sidelong_layout::{Budget, ChangeResult, NodeState, Ownership, SiteId};
 
 use crate::Time;
 use crate::changed::{ChangeEnd, Changed};
-use crate::drained::Drained;
+use crate::drained::{Drained, Testimony};
 use crate::lease::Timing;
 use crate::moving::{Outcome, Plan};
 use crate::op::{Reply, Step, Word, done};
@@ -53,6 +55,11 @@ pub(crate) struct Transfer {
 #[expect(clippy::large_enum_variant, reason = "a machine spends its life in the large ones")]
 enum Phase {
     ReadNode {
+        load: Load,
+    },
+    /// Whether a roster is newer, for a node that need not drain.
+    ReadEpoch {
+        word: Ownership,
         load: Load,
     },
     ReadDonor {
@@ -126,9 +133,11 @@ impl Transfer {
     pub(crate) const fn step_name(&self) -> &'static str {
         match &self.phase {
             Phase::ReadNode { .. } => "read-node",
+            Phase::ReadEpoch { .. } => "read-epoch",
             Phase::ReadDonor { .. } => "read-donor-budget",
             Phase::Reserve { .. } => "reserve",
             Phase::Drain { .. } => "drain",
+            Phase::Await { drained, .. } if drained.reads_epoch() => "read-epoch",
             Phase::Await { drained, .. } if drained.asks_fronts() => "await-fronts",
             Phase::Await { .. } => "await-ack",
             Phase::Change { .. } => "change",
@@ -150,6 +159,14 @@ impl Transfer {
                 Phase::ReadNode { load } => {
                     let value = done!(load.step(reply.take()));
                     self.judge_node(value)
+                }
+                Phase::ReadEpoch { word, load } => {
+                    let word = *word;
+                    match done!(load.step(reply.take())) {
+                        Some(newest) if newest > self.pool.epoch() => Err(Transferred::As(Outcome::Behind)),
+                        Some(_) => Ok(self.go(word)),
+                        None => Err(Transferred::As(Outcome::Unreachable)),
+                    }
                 }
                 Phase::ReadDonor { donor, word, load } => {
                     let (donor, word) = (*donor, *word);
@@ -181,14 +198,17 @@ impl Transfer {
                     let (donor, word) = (*donor, *word);
                     let deadline = *deadline
                         .get_or_insert(self.timing.drain_deadline(now).after_ns(self.pool.cut_ns_max(donor)));
+                    // As it was: one that was pinned stays so.
+                    let back = word.now(self.plan.expected.state, donor);
                     match done!(drained.step(reply.take())) {
-                        Ok(()) => Ok(self.go(word)),
-                        Err(undrained) if now >= deadline => {
-                            // As it was: one that was pinned stays so.
-                            let back = word.now(self.plan.expected.state, donor);
+                        Testimony::Left => Ok(self.go(word)),
+                        Testimony::Behind => Ok(read_budget(word, donor, back, Outcome::Behind)),
+                        Testimony::Not(undrained) if now >= deadline => {
                             Ok(read_budget(word, donor, back, Outcome::NotDrained(undrained)))
                         }
-                        Err(_) => return Step::WaitUntil(self.timing.next_poll(now).min(deadline)),
+                        Testimony::Not(_) => {
+                            return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                        }
                     }
                 }
                 Phase::Change { word, swap } => {
@@ -271,7 +291,7 @@ impl Transfer {
         Ok(match word.serving_site() {
             Some(donor) if self.plan.goal.site() == Some(donor) => self.arrive_uncounted(word),
             Some(donor) => Phase::ReadDonor { donor, word, load: Load::new(Word::Budget(donor)) },
-            None => self.go(word),
+            None => Phase::ReadEpoch { word, load: Load::new(Word::Epoch) },
         })
     }
 

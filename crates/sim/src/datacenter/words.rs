@@ -130,6 +130,7 @@ impl Words {
             Word::Counter(site, edge) => (0, &self.board, self.map.counter(site, edge)),
             Word::Ownership(node) => (1 + node.index(), &self.owners[node.index()], WORDS_OWNERSHIP),
             Word::Ack(node) => (1 + nodes + node.index(), &self.acks[node.index()], LOAD_ACK),
+            Word::Epoch => (0, &self.board, BoardMap::EPOCH),
             Word::Front(..) => unreachable!("the simulated pool has no fronts"),
         };
         let posting = match op {

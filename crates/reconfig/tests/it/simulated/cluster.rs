@@ -9,8 +9,8 @@ use std::time::Duration;
 use sidelong_fabric::sim::{self, Network, SimHost};
 use sidelong_fabric::{Access, Directory, Error, Host, Key, Region, RegionSpec};
 use sidelong_layout::{
-    Ack, BoardMap, Budget, Instance, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership, RegionKind,
-    SiteId, WORDS_OWNERSHIP,
+    Ack, BoardMap, Budget, EdgeId, Instance, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership,
+    RegionKind, SiteId, WORDS_OWNERSHIP,
 };
 use sidelong_reconfig::{BoardInit, board_map, board_region, expose_board, expose_words, load_region};
 use sidelong_state::{NodeAgent, Pool, Timing};
@@ -218,7 +218,7 @@ fn drain_time(lots: &Lots) -> Duration {
 
 /// As the cluster file would have it, but for homes, which are drawn: no word is to be put right by them.
 pub(crate) fn pool() -> Pool {
-    Pool::new(FLOORS, [None; NODES]).with_fronts(EDGES)
+    Pool::new(FLOORS, [None; NODES]).with_fronts((0..EDGES).map(EdgeId::new))
 }
 
 /// When a process began that begins now, in ms since 1970.

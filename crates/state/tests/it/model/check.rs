@@ -7,6 +7,7 @@ use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
 use sidelong_state::{Goal, Plan, STEPS};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
+use crate::model::roster::Change;
 use crate::model::world::{Action, Protocol, Setup, Weakness, World, plan};
 
 const FLOORS: &str = "no site falls below its floor";
@@ -75,6 +76,7 @@ pub(crate) fn setup(homes: [Option<usize>; 3], floor: u16, plans: [Plan; 2], fau
         homes: homes.into(),
         foreign: false,
         commands: false,
+        changes: Vec::new(),
         fronts: 0,
         requests: 0,
         scripts: plans.map(|plan| vec![plan]).into(),
@@ -173,6 +175,36 @@ fn held(setup: Setup) -> Setup {
     Setup { scripts: vec![vec![Plan { goal: Goal::Hold, ..moved }, moved], vec![]], ..setup }
 }
 
+/// Worlds in which fronts, a node or a site join, or a front's machine burns and a person says so. There is one node that
+/// serves site 0, and the free one that joins.
+fn worlds_that_change(faults: u8) -> Vec<(&'static str, Setup)> {
+    let fronts = |fronts, changes: &[Change]| Setup {
+        changes: changes.into(),
+        losses: false,
+        ..with_fronts(true, fronts, 1, faults)
+    };
+    let unowned = Ownership { state: NodeState::Free, site: None, next: None, generation: 0 };
+    let joined = Plan::new(NodeId::new(1), unowned, SiteId::new(1));
+    let node = Setup {
+        homes: vec![Some(0), None],
+        scripts: vec![vec![joined], vec![plan(0, 0, 1)]],
+        ..fronts(0, &[Change::NodeJoins(1)])
+    };
+    let site = Setup {
+        floors: vec![0; 3],
+        scripts: vec![vec![plan(0, 0, 1)], vec![plan(0, 0, 2)]],
+        restarts: true,
+        ..fronts(0, &[Change::SiteJoins(2)])
+    };
+    vec![
+        ("a front that joins", fronts(1, &[Change::FrontJoins(0)])),
+        ("a front that joins and is lost", fronts(1, &[Change::FrontJoins(0), Change::FrontIsLost(0)])),
+        ("a front that is lost", fronts(1, &[Change::FrontIsLost(0)])),
+        ("a node that joins", node),
+        ("a site that joins", site),
+    ]
+}
+
 /// Explores all states, and returns the steps that were reached.
 fn check(name: &str, setup: Setup) -> BTreeSet<&'static str> {
     let covered = Arc::new(Mutex::new(BTreeSet::new()));
@@ -201,6 +233,9 @@ pub(crate) fn now() -> std::time::Instant {
 fn every_history_of_small_worlds() {
     let mut covered = BTreeSet::new();
     for (name, setup) in worlds(1).into_iter().chain(worlds_by_hand(1)).chain(worlds_with_commands(1)) {
+        covered.append(&mut check(name, setup));
+    }
+    for (name, setup) in worlds_that_change(0) {
         covered.append(&mut check(name, setup));
     }
     let fronts = Setup { losses: false, ..with_fronts(true, 1, 1, 1) };
@@ -237,6 +272,11 @@ fn fronts() {
         check(name, Setup { restarts: true, losses: false, ..with_fronts(foreign, 1, 1, 1) });
         check(&format!("{name}, held"), Setup { losses: false, ..held(with_fronts(foreign, 1, 1, 1)) });
     }
+    let changes = vec![Change::FrontIsLost(0), Change::FrontJoins(1)];
+    check("a front that joins beside one that is lost", Setup { changes, ..with_fronts(true, 2, 1, 0) });
+    for (name, setup) in worlds_that_change(1) {
+        check(name, setup);
+    }
 }
 
 /// As it was: a node acknowledges once it has no request, and another edge sends it one by an older look.
@@ -269,6 +309,25 @@ fn a_request_that_is_not_checked_again_arrives_too_late() {
 fn a_front_that_states_first_still_sends() {
     let setup = with_fronts(true, 1, 1, 0);
     must_fail("states first", ENDED, Setup { weakness: Weakness::StatesFirst, ..setup });
+}
+
+#[test]
+fn a_front_that_joins_unannounced_is_not_asked() {
+    let setup = Setup { changes: vec![Change::FrontJoins(0)], ..with_fronts(true, 1, 1, 0) };
+    must_fail("join unannounced", ENDED, Setup { weakness: Weakness::JoinsUnannounced, ..setup });
+}
+
+#[test]
+fn a_mover_that_reads_the_epoch_first_misses_a_front() {
+    let setup = Setup { changes: vec![Change::FrontJoins(0)], ..with_fronts(true, 1, 1, 0) };
+    must_fail("epoch read first", ENDED, Setup { weakness: Weakness::EpochReadFirst, ..setup });
+}
+
+#[test]
+fn a_repair_by_an_old_roster_takes_a_node_from_a_site_that_joined() {
+    let worlds = worlds_that_change(1).into_iter();
+    let (_, setup) = worlds.last().expect("the site that joins");
+    must_fail("epoch unread", LAWFUL, Setup { weakness: Weakness::EpochUnread, ..setup });
 }
 
 /// A world in which the property must fail, and the shortest history that shows it.

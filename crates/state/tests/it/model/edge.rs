@@ -5,8 +5,9 @@ use sidelong_state::{
     Goal, Holder, Memo, Move, Op, Outcome, PaperMove, Plan, Reply, Step, Time, UpdateCounter,
 };
 
-use crate::model::memory::{Flight, Memory};
-use crate::model::world::{Protocol, Setup, timing};
+use crate::model::memory::{Flight, Memory, drained_node};
+use crate::model::roster::Roster;
+use crate::model::world::{Protocol, Setup, Weakness, timing};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are large")]
@@ -52,6 +53,10 @@ pub(crate) struct Edge {
     pub(crate) crashed: bool,
     /// How often the lock that it holds had been freed when it took it.
     pub(crate) tenure: Option<u32>,
+    /// The roster that it goes by.
+    roster: Roster,
+    /// The epoch when it last posted a swap that makes a node drain.
+    drained_at: Option<u64>,
     memos: Vec<Memo>,
     next_plan: usize,
     retries_left: u8,
@@ -70,6 +75,8 @@ impl Edge {
             asleep: false,
             crashed: false,
             tenure: None,
+            roster: Roster::FIRST,
+            drained_at: None,
             memos: vec![Memo::default(); setup.floors.len()],
             next_plan: 0,
             retries_left: setup.retries,
@@ -91,7 +98,11 @@ impl Edge {
 
     /// Starts the next plan, if there is one.
     pub(crate) fn begin(&mut self, setup: &Setup, now: Time, memory: &Memory) {
+        self.learn(memory);
         while let Some(&plan) = setup.scripts[self.index].get(self.next_plan) {
+            if self.lacks(&plan, setup, &self.roster) {
+                return;
+            }
             // Made from the current state; void if it is of another site than in the script.
             let seen = memory.node(plan.node.index());
             let is_fresh = |seen: &Ownership| setup.fresh_plans || seen.site == plan.from();
@@ -105,10 +116,38 @@ impl Edge {
         }
     }
 
+    /// Takes the newest roster, if the board says that there is one.
+    fn learn(&mut self, memory: &Memory) {
+        if memory.epoch > self.roster.epoch {
+            self.roster = memory.roster.clone();
+        }
+    }
+
+    fn lacks(&self, plan: &Plan, setup: &Setup, roster: &Roster) -> bool {
+        !roster.has_site(plan.site().index(), setup) || !roster.has_node(plan.node.index(), setup)
+    }
+
+    /// Whether its next plan has become possible by a newer roster.
+    pub(crate) fn waits_for(&self, setup: &Setup, memory: &Memory) -> bool {
+        let next = setup.scripts[self.index].get(self.next_plan);
+        let comes = |plan| !self.lacks(plan, setup, &memory.roster) && memory.epoch == memory.roster.epoch;
+        next.is_some_and(|plan| self.lacks(plan, setup, &self.roster) && comes(plan))
+    }
+
+    /// What a read of the epoch finds in a weak world.
+    pub(crate) fn epoch_before(&self, weakness: Weakness) -> Option<u64> {
+        match weakness {
+            Weakness::EpochReadFirst => self.drained_at,
+            Weakness::EpochUnread => Some(0),
+            _ => None,
+        }
+    }
+
     /// Watches a site whose lock is held.
     pub(crate) fn watch(&mut self, site: SiteId, setup: &Setup, now: Time, memory: &Memory) {
+        self.learn(memory);
         let memo = self.memos[site.index()];
-        let repair = Move::repair(site, self.holder(), setup.pool(), timing(), memo);
+        let repair = Move::repair(site, self.holder(), self.roster.pool(setup), timing(), memo);
         self.start(Machine::Leased(repair), setup, now, memory);
     }
 
@@ -132,7 +171,7 @@ impl Edge {
         let machine = self.machine.as_mut().expect("a machine at work");
         let site = machine.site();
         match machine.step(now, reply) {
-            Step::Do(op) => self.posted = Some(self.flight(op, site, memory)),
+            Step::Do(op) => self.posted = Some(self.flight(op, site, setup, memory)),
             Step::WaitUntil(time) => {
                 assert!(time > now, "a wait for the past would spin");
                 self.wake = Some(time);
@@ -163,7 +202,9 @@ impl Edge {
         let memo = self.memos[plan.site().index()];
         let holder = self.holder();
         match setup.protocol {
-            Protocol::Leased => Machine::Leased(Move::new(plan, holder, setup.pool(), timing(), memo)),
+            Protocol::Leased => {
+                Machine::Leased(Move::new(plan, holder, self.roster.pool(setup), timing(), memo))
+            }
             Protocol::Paper => {
                 let edges = setup.scripts.len() as u16;
                 Machine::Paper(PaperMove::new(plan, EdgeId::new(self.index), edges, UpdateCounter::default()))
@@ -176,7 +217,10 @@ impl Edge {
         self.go_on(setup, now, None, memory);
     }
 
-    fn flight(&self, op: Op, site: SiteId, memory: &Memory) -> Flight {
+    fn flight(&mut self, op: Op, site: SiteId, setup: &Setup, memory: &Memory) -> Flight {
+        if setup.weakness == Weakness::EpochReadFirst && drained_node(op).is_some() {
+            self.drained_at = Some(memory.epoch);
+        }
         let tenure = self.tenure.unwrap_or(memory.freed(site));
         Flight { op, edge: self.index, site, tenure }
     }
@@ -188,7 +232,10 @@ impl Edge {
         let again = match &machine {
             Machine::Leased(machine) => {
                 self.memos[machine.site().index()] = machine.memo();
-                matches!(outcome, Outcome::Busy | Outcome::LeaseLost | Outcome::Recovered { .. })
+                matches!(
+                    outcome,
+                    Outcome::Busy | Outcome::Behind | Outcome::LeaseLost | Outcome::Recovered { .. }
+                )
             }
             Machine::Paper(_) => false,
         };

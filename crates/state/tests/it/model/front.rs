@@ -141,6 +141,12 @@ impl Front {
         *self = Front { words: vec![FrontWord::GONE; nodes], is_gone: true, ..Front::new(nodes) };
     }
 
+    /// Its machine burns: its requests end, and what it stated is what is read of it, if anything is.
+    pub(crate) fn burn(&mut self) {
+        *self =
+            Front { words: std::mem::take(&mut self.words), is_gone: true, ..Front::new(self.counts.len()) };
+    }
+
     /// Requests at `node`.
     pub(crate) fn sent(&self, node: usize) -> impl Iterator<Item = &Request> {
         self.requests.iter().filter(move |request| request.node == node && request.phase == Phase::Sent)

@@ -6,6 +6,7 @@ use sidelong_layout::{
 use sidelong_state::{NodeAgent, Op, Reply, Word};
 
 use crate::model::front::{Deed, Front};
+use crate::model::roster::{Change as RosterChange, Roster};
 use crate::model::world::{Protocol, Setup, Weakness};
 
 /// The one rule that a node out of reach of a repair may break.
@@ -30,6 +31,9 @@ pub(crate) struct Memory {
     acks: Vec<u64>,
     agents: Vec<NodeAgent>,
     pub(crate) fronts: Vec<Front>,
+    /// The newest roster, and the epoch on the board.
+    pub(crate) roster: Roster,
+    pub(crate) epoch: u64,
     /// How often each lock was freed.
     freed: Vec<u32>,
     /// The rule that a change broke.
@@ -55,6 +59,8 @@ impl Memory {
             acks: vec![0; setup.homes.len()],
             agents: vec![NodeAgent::new(); setup.homes.len()],
             fronts: vec![Front::new(setup.homes.len()); setup.fronts],
+            roster: Roster::FIRST,
+            epoch: 0,
             freed: vec![0; sites],
             broken: None,
         }
@@ -68,6 +74,7 @@ impl Memory {
             Word::Ownership(node) => self.nodes[node.index()],
             Word::Ack(node) => self.acks[node.index()],
             Word::Front(front, node) => self.fronts[front.index()].words[node.index()],
+            Word::Epoch => self.epoch,
         }
     }
 
@@ -79,7 +86,29 @@ impl Memory {
             Word::Ownership(node) => &mut self.nodes[node.index()],
             Word::Ack(node) => &mut self.acks[node.index()],
             Word::Front(front, node) => &mut self.fronts[front.index()].words[node.index()],
+            Word::Epoch => &mut self.epoch,
         }
+    }
+
+    /// Writes the next roster. Who is removed from it as lost has no request any more.
+    pub(crate) fn enroll(&mut self, setup: &Setup) {
+        self.roster = self.roster.next(setup).expect("enabled");
+        if let Some(RosterChange::FrontIsLost(front)) = self.roster.last(setup) {
+            self.fronts[front].burn();
+        }
+    }
+
+    /// Whether nothing more changes in the roster, and all can know of it.
+    pub(crate) fn is_settled(&self, setup: &Setup) -> bool {
+        self.roster.next(setup).is_none() && self.epoch == self.roster.epoch
+    }
+
+    /// Whether a front has joined, and may look and send.
+    pub(crate) fn sends(&self, front: usize, setup: &Setup) -> bool {
+        let is_announced = self.epoch == self.roster.epoch
+            || setup.weakness == Weakness::JoinsUnannounced
+            || self.roster.last(setup) != Some(RosterChange::FrontJoins(front));
+        is_announced && self.roster.has_front(front, setup)
     }
 
     /// A front does something; returns whether a request began.
@@ -220,7 +249,7 @@ impl Memory {
                 (!raised && weakness != Weakness::BudgetGeneration).then_some("a budget was changed wrongly")
             }
             Word::Ownership(node) => self.check_node(node, before, new, setup),
-            Word::Counter(..) | Word::Ack(_) | Word::Front(..) => {
+            Word::Counter(..) | Word::Ack(_) | Word::Front(..) | Word::Epoch => {
                 Some("a word was swapped that is not for swapping")
             }
         }

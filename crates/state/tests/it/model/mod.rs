@@ -9,6 +9,7 @@ mod check;
 mod edge;
 mod front;
 mod memory;
+mod roster;
 mod stabilise;
 mod walk;
 mod world;

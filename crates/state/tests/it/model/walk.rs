@@ -119,6 +119,7 @@ fn setup(lots: &mut Lots) -> Setup {
         homes,
         foreign: lots.below(2) == 0,
         commands: lots.below(2) == 0,
+        changes: Vec::new(),
         fronts: FRONTS,
         requests: REQUESTS,
         scripts: (0..EDGES).map(|_| script(lots)).collect(),

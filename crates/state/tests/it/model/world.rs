@@ -3,17 +3,18 @@
 //! walk some of a larger one. Both step the machines that run live.
 
 use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, Lock, Ownership, SiteId};
-use sidelong_state::{Goal, Outcome, Plan, Pool, Reply, Time, Timing, Word};
+use sidelong_state::{Goal, Op, Outcome, Plan, Reply, Time, Timing, Word};
 
 use crate::model::edge::{Edge, Machine};
 use crate::model::front::{Deed, Front};
 use crate::model::memory::{Flight, Memory, drained_node};
+use crate::model::roster::Change;
 
 /// A lease is renewed at 2, used until 5, stolen after 12; a node may drain for 3, which is not a multiple of the poll.
 const LEASE_NS: u64 = 6;
 const DRAIN_NS_MAX: u64 = 3;
 /// So long may a node change, in a world whose sites have commands.
-const CHANGE_NS_MAX: u64 = 5;
+pub(crate) const CHANGE_NS_MAX: u64 = 5;
 
 pub(crate) fn timing() -> Timing {
     Timing::new(LEASE_NS, 1, DRAIN_NS_MAX, 2).expect("valid")
@@ -48,6 +49,12 @@ pub(crate) enum Weakness {
     CommandsUnasked,
     /// A front states that it has seen an ownership before its requests can see it.
     StatesFirst,
+    /// A front that joins does not raise the epoch, and sends requests all the same.
+    JoinsUnannounced,
+    /// A mover reads the epoch before it makes the node drain.
+    EpochReadFirst,
+    /// A repair does not ask whether there is a newer roster.
+    EpochUnread,
 }
 
 /// The constants of a world.
@@ -60,7 +67,9 @@ pub(crate) struct Setup {
     pub(crate) foreign: bool,
     /// Whether nodes run commands when they change sites.
     pub(crate) commands: bool,
-    /// How many fronts there are, and requests that they send in all.
+    /// How the roster changes, in order.
+    pub(crate) changes: Vec<Change>,
+    /// How many fronts there are in the end, and requests that they send in all.
     pub(crate) fronts: usize,
     pub(crate) requests: u8,
     /// What each edge wants, in order.
@@ -82,18 +91,6 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn pool(&self) -> Pool {
-        let homes = self.homes.iter().map(|home| home.map(SiteId::new));
-        let pool = Pool::new(self.floors.iter().copied(), homes);
-        let pool = pool.with_silent(self.homes.iter().map(|_| self.foreign));
-        let asks = self.commands && self.weakness != Weakness::CommandsUnasked;
-        let pool = pool.with_changes(asks.then_some(CHANGE_NS_MAX));
-        match self.weakness {
-            Weakness::FrontsUnasked | Weakness::FalseAcknowledgement => pool,
-            _ => pool.with_fronts(self.fronts),
-        }
-    }
-
     fn sites(&self) -> impl Iterator<Item = SiteId> + use<> {
         (0..self.floors.len()).map(SiteId::new)
     }
@@ -150,6 +147,12 @@ pub(crate) enum Action {
     Restart(usize),
     /// A front that died comes back, and has seen nothing.
     Return(usize),
+    /// The next change of the roster is written.
+    Enroll,
+    /// The board's epoch is raised to that of the newest roster.
+    Announce,
+    /// An edge whose plan waits for a site or node that it does not know takes the newest roster.
+    Learn(usize),
 }
 
 impl Action {
@@ -212,6 +215,9 @@ impl World {
             if edge.crashed && setup.restarts {
                 actions.push(Action::Restart(index));
             }
+            if edge.is_idle() && edge.waits_for(setup, &self.memory) {
+                actions.push(Action::Learn(index));
+            }
         }
         for node in 0..setup.homes.len() {
             let is_idle = !self.memory.fronts.iter().any(|front| front.sent(node).next().is_some());
@@ -227,14 +233,21 @@ impl World {
             actions.extend(results.into_iter().flatten().map(|result| Action::Change(node, result)));
         }
         for (index, front) in self.memory.fronts.iter().enumerate() {
-            let deeds = front.deeds(self.memory.ownerships(), self.requests_left);
+            let sends = self.memory.sends(index, setup);
+            let deeds =
+                if sends { front.deeds(self.memory.ownerships(), self.requests_left) } else { vec![] };
             actions.extend(deeds.into_iter().map(|deed| Action::Front(index, deed)));
-            if self.faults_left > 0 && !front.is_gone {
+            if self.faults_left > 0 && sends && !front.is_gone {
                 actions.push(Action::Die(index));
             }
             if front.is_gone && setup.restarts {
                 actions.push(Action::Return(index));
             }
+        }
+        if self.memory.roster.epoch > self.memory.epoch {
+            actions.push(Action::Announce);
+        } else if self.memory.roster.next(setup).is_some() {
+            actions.push(Action::Enroll);
         }
         for late in 0..self.late.len() {
             actions.push(Action::Late(late));
@@ -300,6 +313,9 @@ impl World {
                 self.faults_left -= 1;
                 self.corrupt(word, value);
             }
+            Action::Enroll => self.memory.enroll(setup),
+            Action::Announce => self.memory.epoch = self.memory.roster.epoch,
+            Action::Learn(index) => self.edges[index].begin(setup, self.clock, &self.memory),
             Action::Return(index) => self.memory.fronts[index] = Front::new(setup.homes.len()),
             Action::Restart(index) => self.edges[index].restart(setup, self.clock, &self.memory),
         }
@@ -317,6 +333,11 @@ impl World {
         let edge = &mut self.edges[index];
         edge.reply.take().unwrap_or_else(|| {
             let flight = edge.posted.expect("posted");
+            if flight.op == Op::Read(Word::Epoch)
+                && let Some(epoch) = edge.epoch_before(setup.weakness)
+            {
+                return Reply::Value(epoch);
+            }
             let reply = self.memory.take_effect(flight, setup);
             edge.tenure = self.memory.tenure_begun(flight).or(edge.tenure);
             reply
@@ -327,7 +348,7 @@ impl World {
     /// no time. After a corruption edges look at all sites at once, because the time that they take is checked.
     fn next_time(&self, setup: &Setup) -> Option<Time> {
         let is_due = |edge: &Edge| edge.is_idle() && setup.sites().any(|site| self.looks_left(site, setup));
-        if self.corrupted.is_some() && self.edges.iter().any(is_due) {
+        if (self.corrupted.is_some() || !setup.changes.is_empty()) && self.edges.iter().any(is_due) {
             return None;
         }
         let awake = || self.edges.iter().filter(|edge| !edge.asleep);
@@ -350,7 +371,8 @@ impl World {
                 let nodes = || (0..self.memory.nodes()).map(|node| self.memory.node(node));
                 let is_sought = setup.weakness != Weakness::Unrepaired || self.memory.freed(site) < 2;
                 nodes().flatten().any(|node| node.on_its_way() == Some(site))
-                    || self.corrupted.is_some()
+                    || (self.corrupted.is_some()
+                        || !setup.changes.is_empty() && self.memory.is_settled(setup))
                         && is_sought
                         && (nodes().any(|node| node.is_none()) || !self.budget_is_right(site, setup))
             }
@@ -441,7 +463,7 @@ impl World {
     /// may be taken over, one wait for nodes that drain, and one for those that change. (An edge may wait longer for a lock that
     /// is long free.)
     pub(crate) fn is_in_time(&self, setup: &Setup) -> bool {
-        let change_ns_max = setup.pool().change_ns_max().unwrap_or_default();
+        let change_ns_max = if setup.commands { CHANGE_NS_MAX } else { 0 };
         let bound_ns = setup.floors.len() as u64 * (timing().steal_ns() + DRAIN_NS_MAX + change_ns_max);
         let is_due = self.corrupted.is_some_and(|at| self.clock > at.after_ns(bound_ns));
         !is_due
