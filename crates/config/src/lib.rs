@@ -5,6 +5,7 @@
 //!   expected. Programs that make files, such as the lab, fill one in and call [`ClusterFile::to_toml`].
 //! - [`Cluster`] is the meaning of the file: nodes are expanded, named and assigned to sites, and over-provisioned pools
 //!   have grown. The processes of a cluster read the same file and so agree on every index.
+//! - [`diff`] compares two files key by key, and says what each change takes in a cluster that runs.
 //!
 //! Times are [`std::time::Duration`]s here and numbers in the file, in the unit that the key ends with (`lease_ms`).
 //!
@@ -17,6 +18,7 @@
 mod address;
 mod check;
 mod cluster;
+mod diff;
 mod error;
 mod file;
 mod lines;
@@ -29,6 +31,7 @@ mod words;
 
 pub use check::{HOST_EXPECTED, is_host};
 pub use cluster::{Cluster, Edge, Front, Group, Node, Site};
+pub use diff::{Change, Takes, diff};
 pub use error::{Error, Location, Result};
 pub use file::{
     ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, Serves, SiteEntry, Tls,

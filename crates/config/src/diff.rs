@@ -1,0 +1,210 @@
+//! What differs between two cluster files, and what each difference takes in a cluster that runs. It compares what the files
+//! mean key by key, whatever their comments and layout, and does no I/O.
+
+mod class;
+
+use std::collections::BTreeSet;
+
+use class::{COMMANDS, Class, FOREIGN, class};
+use toml::{Table, Value};
+
+use crate::cluster::Cluster;
+use crate::error::Result;
+use crate::file::{ClusterFile, NodeEntry};
+
+/// One key that differs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The key, with the name of its entry: `limits.retries`, `site.shop.floor`, `cache.peer.c1.listen`. `node.n3` is a whole entry
+    /// that came or went, and `site` the order of all sites. An entry of several nodes has its own name, without their numbers.
+    pub key: String,
+    /// The old value as TOML, `(secret)` for a secret; `None` where the file leaves the key out.
+    pub old: Option<String>,
+    /// The new value, likewise.
+    pub new: Option<String>,
+    /// What it takes.
+    pub takes: Takes,
+}
+
+/// What a change takes in a cluster that runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Nothing: all parts that read the key take it over while they run.
+    Nothing,
+    /// A restart of these parts, which keep the old value until then. The nodes come first, then the edges, fronts and caches, each
+    /// in the old file's order.
+    Restart(Vec<String>),
+    /// All parts must be stopped before one starts with the new file. Why, in a few words.
+    Stop(&'static str),
+}
+
+/// What differs between two cluster files, by key. What only `up` and the lab use, such as `[workload]`, is left out.
+///
+/// # Errors
+/// If a program made one of the files and a value is not usable, or if a path is not UTF-8.
+///
+/// # Panics
+/// Never: a test finds each key in the table that says what its change takes.
+pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
+    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
+    let mut differences = Vec::new();
+    walk("", Some(&written(old)?), Some(&written(new)?), &mut differences);
+    let change = |Difference { key, old, new }| {
+        let shown = |value: Value| if key == SECRET { "(secret)".to_owned() } else { value.to_string() };
+        let class = class(&key).expect("every key has a class");
+        let (old, new, takes) = (old.map(shown), new.map(shown), pair.takes(&key, class));
+        Change { key, old, new, takes }
+    };
+    Ok(differences.into_iter().map(change).collect())
+}
+
+/// The key whose value is not shown.
+const SECRET: &str = "cluster.secret";
+/// The arrays of tables, whose entries have names.
+const ENTRIES: [&str; 5] = ["site", "node", "edge", "front", "cache.peer"];
+
+/// Two files and what they mean.
+struct Pair<'a> {
+    old: &'a ClusterFile,
+    new: &'a ClusterFile,
+    old_cluster: Cluster,
+    new_cluster: Cluster,
+}
+
+impl Pair<'_> {
+    fn takes(&self, key: &str, class: Class) -> Takes {
+        use Class::*;
+
+        let Cluster { nodes, edges, fronts, cache, .. } = &self.old_cluster;
+        let own = || self.own(key);
+        let nodes_all = || nodes.iter().map(|node| node.name.clone());
+        // The edges are among them.
+        let movers = || fronts.iter().map(|front| front.name.clone());
+        let agents = || nodes.iter().filter(|node| node.is_foreign && !node.is_exclusive);
+        let parts: Vec<String> = match class {
+            Live => return Takes::Nothing,
+            Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
+            Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
+            Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
+            Stop(why) => return Takes::Stop(why),
+            Own => own(),
+            OwnAndMovers | Server => own().into_iter().chain(movers()).collect(),
+            EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
+            Nodes => nodes_all().collect(),
+            Edges => edges.iter().map(|edge| edge.name.clone()).collect(),
+            Movers | Target => movers().collect(),
+            Caches => cache.peers.iter().map(|peer| peer.name.clone()).collect(),
+            All | Command => nodes_all().chain(movers()).collect(),
+        };
+        // A cluster may have none of those that read it.
+        if parts.is_empty() { Takes::Nothing } else { Takes::Restart(parts) }
+    }
+
+    /// Whether the two clusters differ in that.
+    fn differs(&self, of: impl Fn(&Cluster) -> bool) -> bool {
+        of(&self.old_cluster) != of(&self.new_cluster)
+    }
+
+    /// Whether the server of the node that has the key becomes foreign or stops being so.
+    fn becomes_foreign(&self, key: &str) -> bool {
+        let is_foreign = |file| node_of(file, key).map(|(_, entry)| entry.is_foreign());
+        is_foreign(self.old) != is_foreign(self.new)
+    }
+
+    /// The parts that are of the entry that has the key.
+    fn own(&self, key: &str) -> Vec<String> {
+        let Some((index, entry)) = node_of(self.old, key) else { return vec![name_in(key).to_owned()] };
+        let before = self.old.nodes[..index].iter().map(|entry| entry.count).sum();
+        let nodes = self.old_cluster.nodes.iter().skip(before).take(entry.count);
+        nodes.map(|node| node.name.clone()).collect()
+    }
+}
+
+/// The name of the entry that has the key.
+fn name_in(key: &str) -> &str {
+    key.strip_prefix("cache.").unwrap_or(key).split('.').nth(1).unwrap_or_default()
+}
+
+/// The `[[node]]` that has the key, with its number; `None` if none has.
+fn node_of<'a>(file: &'a ClusterFile, key: &str) -> Option<(usize, &'a NodeEntry)> {
+    let names = names(file.nodes.iter().map(|entry| &*entry.name));
+    let index = names.iter().position(|name| key.starts_with("node.") && name == name_in(key))?;
+    Some((index, &file.nodes[index]))
+}
+
+/// By which names keys tell entries apart. Two `[[node]]` may have one name, if only one stands for several nodes; the second is
+/// `NAME[1]`.
+fn names<'a>(entries: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut names = Vec::new();
+    for name in entries {
+        let is_second = names.iter().any(|first| first == name);
+        names.push(if is_second { format!("{name}[1]") } else { name.to_owned() });
+    }
+    names
+}
+
+/// The file as tables, without what only `up` and the lab use.
+fn written(file: &ClusterFile) -> Result<Value> {
+    let mut file = file.clone();
+    file.workload = None;
+    for site in &mut file.sites {
+        (site.alpha, site.rates) = (None, Vec::new());
+    }
+    let mut tables: Table = toml::from_str(&file.to_toml()?).expect("a written file can be read");
+    // Which is left out while it has its defaults.
+    tables.insert("baseline".into(), Value::try_from(&file.baseline)?);
+    Ok(tables.into())
+}
+
+/// A key with its two values.
+struct Difference {
+    key: String,
+    old: Option<Value>,
+    new: Option<Value>,
+}
+
+/// Finds what differs below `key`, the whole file if that is empty.
+fn walk(key: &str, old: Option<&Value>, new: Option<&Value>, found: &mut Vec<Difference>) {
+    let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    match (old, new) {
+        _ if old == new => {}
+        _ if ENTRIES.contains(&key) => {
+            let [old, new] = [old, new].map(entries);
+            if let Some(order) = order(key, &old, &new) {
+                found.push(order);
+            }
+            let came = new.iter().filter(|(name, _)| find(&old, name).is_none());
+            for (name, _) in old.iter().chain(came) {
+                walk(&below(name), find(&old, name), find(&new, name), found);
+            }
+        }
+        (Some(Value::Table(old)), Some(Value::Table(new))) => {
+            for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+                walk(&below(name), old.get(name), new.get(name), found);
+            }
+        }
+        _ => found.push(Difference { key: key.to_owned(), old: old.cloned(), new: new.cloned() }),
+    }
+}
+
+/// The tables of an array, by name.
+fn entries(array: Option<&Value>) -> Vec<(String, &Value)> {
+    let tables = array.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let of_tables = tables.iter().map(|table| table.get("name").and_then(Value::as_str).unwrap_or_default());
+    names(of_tables).into_iter().zip(tables).collect()
+}
+
+fn find<'a>(entries: &[(String, &'a Value)], name: &str) -> Option<&'a Value> {
+    entries.iter().find(|(known, _)| known == name).map(|(_, table)| *table)
+}
+
+/// The order of the entries, if some that are in both files changed places.
+fn order(key: &str, old: &[(String, &Value)], new: &[(String, &Value)]) -> Option<Difference> {
+    let stays = old.iter().filter(|(name, _)| find(new, name).is_some());
+    let stayed = new.iter().filter(|(name, _)| find(old, name).is_some());
+    if stays.map(|(name, _)| name).eq(stayed.map(|(name, _)| name)) {
+        return None;
+    }
+    let names = |of: &[(String, &Value)]| of.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    Some(Difference { key: key.to_owned(), old: Some(names(old).into()), new: Some(names(new).into()) })
+}

@@ -1,0 +1,266 @@
+//! What differs between two cluster files, and what it takes.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::time::Duration;
+
+use sidelong_config::{
+    CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, SecretText, Takes,
+    Tls, diff,
+};
+
+const NODES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
+const EDGES: [&str; 2] = ["edge1", "edge2"];
+
+fn example() -> ClusterFile {
+    ClusterFile::parse(ClusterFile::example_text(), "example.toml").unwrap()
+}
+
+/// What differs once `edit` has changed the file.
+fn changes_of(file: &ClusterFile, edit: impl FnOnce(&mut ClusterFile)) -> Vec<Change> {
+    let mut new = file.clone();
+    edit(&mut new);
+    diff(file, &new).unwrap()
+}
+
+/// What differs once `edit` has changed the demo.
+fn changes(edit: impl FnOnce(&mut ClusterFile)) -> Vec<Change> {
+    changes_of(&ClusterFile::demo(), edit)
+}
+
+/// The only key that differs, and what it takes.
+fn only(changes: Vec<Change>) -> (String, Takes) {
+    let [Change { key, takes, .. }] = <[Change; 1]>::try_from(changes).unwrap();
+    (key, takes)
+}
+
+fn change(key: &str, old: Option<&str>, new: Option<&str>, takes: Takes) -> Change {
+    Change { key: key.into(), old: old.map(str::to_owned), new: new.map(str::to_owned), takes }
+}
+
+fn restart(parts: &[&str]) -> Takes {
+    Takes::Restart(parts.iter().map(|&part| part.to_owned()).collect())
+}
+
+#[test]
+fn equal_files_do_not_differ() {
+    for file in [ClusterFile::demo(), example()] {
+        assert_eq!(diff(&file, &file).unwrap(), []);
+        let again = ClusterFile::parse(&file.to_toml().unwrap(), "again").unwrap();
+        assert_eq!(diff(&file, &again).unwrap(), []);
+    }
+}
+
+#[test]
+fn what_only_up_and_the_lab_use_is_left_out() {
+    assert_eq!(changes(|file| file.workload = None), []);
+    assert_eq!(changes(|file| file.sites[0].alpha = Some(0.5)), []);
+}
+
+#[test]
+fn live_keys_take_nothing() {
+    let found = changes(|file| {
+        file.sites[0].hosts.push("www.alpha.example".into());
+        file.sites[1].floor = 2;
+        file.sites[1].ceiling = Some(5);
+        file.limits.retries = 0;
+        file.limits.connect_timeout = Duration::from_micros(1500);
+        file.edges[1].tls = vec![Tls { certificate: "c.pem".into(), key: "k.pem".into() }];
+    });
+    let live = |key, old, new| change(key, old, Some(new), Takes::Nothing);
+    let tls = r#"[{ certificate = "c.pem", key = "k.pem" }]"#;
+    let hosts = r#"["alpha.example", "www.alpha.example"]"#;
+    let expected = [
+        live("edge.edge2.tls", None, tls),
+        live("limits.connect_timeout_ms", Some("50.0"), "1.5"),
+        live("limits.retries", Some("1"), "0"),
+        live("site.alpha.hosts", Some(r#"["alpha.example"]"#), hosts),
+        live("site.beta.ceiling", None, "5"),
+        live("site.beta.floor", Some("1"), "2"),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_parts_that_read_a_key_restart() {
+    type Edit = fn(&mut ClusterFile);
+    let all = [&NODES[..], &EDGES].concat();
+    let cases: [(Edit, &str, &[&str]); 8] = [
+        (|file| file.edges[0].listen.set_port(8090), "edge.edge1.listen", &["edge1"]),
+        (|file| file.edges[1].threads = 2, "edge.edge2.threads", &["edge2"]),
+        (|file| file.balance.weights.cpu = 0.1, "balance.weights.cpu", &EDGES),
+        (|file| file.ganglia.group = "other".into(), "ganglia.group", &EDGES),
+        (|file| file.nodes[0].queue_depth_max = Some(5), "node.n.queue_depth_max", &NODES),
+        (|file| file.nodes[0].workers = Some(3), "node.n.workers", &all),
+        (|file| file.nodes[0].net_mbit = Some(100.0), "node.n.net_mbit", &EDGES),
+        (|file| file.load.stale *= 2, "load.stale_ms", &all),
+    ];
+    for (edit, key, parts) in cases {
+        assert_eq!(only(changes(edit)), (key.to_owned(), restart(parts)));
+    }
+    let weight = changes(|file| file.balance.weights.cpu = 0.1);
+    assert_eq!((weight[0].old.as_deref(), weight[0].new.as_deref()), (Some("2.0"), Some("0.1")));
+}
+
+#[test]
+fn agents_that_tell_an_edge_by_its_address_restart_with_it() {
+    let mut file = example();
+    let edit = |file: &mut ClusterFile| file.edges[0].listen.set_port(8080);
+    let (_, takes) = only(changes_of(&file, edit));
+    assert_eq!(takes, restart(&["web1", "web2", "web3", "edge1"]));
+    file.nodes[0].exclusive = Some(true);
+    assert_eq!(only(changes_of(&file, edit)).1, restart(&["edge1"]));
+}
+
+#[test]
+fn a_key_that_no_part_reads_takes_nothing() {
+    let mut file = ClusterFile::demo();
+    file.edges.clear();
+    file.fronts = vec![FrontEntry::new("front1", Proxy::Nginx)];
+    let group = changes_of(&file, |file| file.ganglia.group = "other".into());
+    assert_eq!(only(group), ("ganglia.group".into(), Takes::Nothing));
+}
+
+#[test]
+fn caches_restart_for_what_they_read() {
+    let mut file = ClusterFile::demo();
+    let peer = |name, port| CachePeer::new(name, ([127, 0, 0, 1], port).into());
+    file.cache.peers = vec![peer("c1", 11211), peer("c2", 11212)];
+    let listen = changes_of(&file, |file| file.cache.peers[1].listen.set_port(11213));
+    assert_eq!(only(listen), ("cache.peer.c2.listen".into(), restart(&["c2"])));
+    let told = Some(([127, 0, 0, 1], 11214).into());
+    let told = changes_of(&file, |file| file.cache.peers[0].fabric_listen = told);
+    assert_eq!(only(told), ("cache.peer.c1.fabric_listen".into(), restart(&["c1", "c2"])));
+    for (edit, key) in [
+        (|file| file.cache.peers[0].memory_mb = 128, "cache.peer.c1.memory_mb"),
+        (|file| file.cache.peers.swap(0, 1), "cache.peer"),
+        (|file| file.cache.peers.truncate(1), "cache.peer.c2"),
+    ] as [(fn(&mut ClusterFile), _); 3]
+    {
+        let (found, takes) = only(changes_of(&file, edit));
+        assert_eq!(found, key);
+        assert!(matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    }
+}
+
+#[test]
+fn what_comes_or_goes_takes_a_stop() {
+    let listen = "127.0.0.1:7200".parse().unwrap();
+    let node = changes(|file| file.nodes.push(NodeEntry::new("n9", 1, listen)));
+    let text = r#"{ count = 1, listen = "127.0.0.1:7200", name = "n9" }"#;
+    let stop = Takes::Stop("all parts must have the same nodes");
+    assert_eq!(node, [change("node.n9", None, Some(text), stop.clone())]);
+    let count = changes(|file| file.nodes[0].count = 9);
+    assert_eq!(count, [change("node.n.count", Some("8"), Some("9"), stop)]);
+
+    let stop = Takes::Stop("all parts must have the same edges and fronts");
+    let edge = changes(|file| file.edges.truncate(1));
+    assert_eq!(only(edge), ("edge.edge2".into(), stop.clone()));
+    let front = changes(|file| file.fronts.push(FrontEntry::new("front1", Proxy::Nginx)));
+    assert_eq!(only(front), ("front.front1".into(), stop));
+
+    let renamed = changes(|file| file.sites[1].name = "delta".into());
+    let keys: Vec<_> = renamed.iter().map(|change| &*change.key).collect();
+    assert_eq!(keys, ["site.beta", "site.delta"]);
+}
+
+#[test]
+fn another_order_is_one_change() {
+    let swapped = changes(|file| file.sites.swap(0, 1));
+    let (old, new) = (r#"["alpha", "beta", "gamma"]"#, r#"["beta", "alpha", "gamma"]"#);
+    let stop = Takes::Stop("the order of sites numbers them");
+    assert_eq!(swapped, [change("site", Some(old), Some(new), stop)]);
+    let (key, _) = only(changes(|file| file.edges.swap(0, 1)));
+    assert_eq!(key, "edge");
+    let both = changes(|file| {
+        file.sites.swap(0, 1);
+        file.sites[0].priority = 3;
+    });
+    let keys: Vec<_> = both.iter().map(|change| &*change.key).collect();
+    assert_eq!(keys, ["site", "site.beta.priority"]);
+}
+
+#[test]
+fn a_secret_is_not_shown() {
+    let mut file = ClusterFile::demo();
+    file.nodes[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
+    file.edges.truncate(1);
+    let mut with = file.clone();
+    with.cluster.secret = Some(SecretText::new("sixteen bytes it"));
+    let stop = Takes::Stop("parts find and reach each other by it");
+    let came = diff(&file, &with).unwrap();
+    assert_eq!(came, [change("cluster.secret", None, Some("(secret)"), stop.clone())]);
+    let other = changes_of(&with, |file| file.cluster.secret = Some(SecretText::new("another sixteen it")));
+    assert_eq!(other, [change("cluster.secret", Some("(secret)"), Some("(secret)"), stop)]);
+}
+
+#[test]
+fn edges_restart_where_admission_is_turned_on_or_off() {
+    let mut with = ClusterFile::demo();
+    with.sites[0].queue_max = Some(Duration::from_millis(20));
+    let restarts = ("site.alpha.queue_ms_max".to_owned(), restart(&EDGES));
+    assert_eq!(only(diff(&ClusterFile::demo(), &with).unwrap()), restarts);
+    assert_eq!(only(diff(&with, &ClusterFile::demo()).unwrap()), restarts);
+    let other = changes_of(&with, |file| file.sites[0].queue_max = Some(Duration::from_millis(30)));
+    assert_eq!(only(other), ("site.alpha.queue_ms_max".into(), Takes::Nothing));
+}
+
+#[test]
+fn a_first_command_takes_a_stop() {
+    let mut with = ClusterFile::demo();
+    with.sites[0].on_enter = Some(vec!["start".into()]);
+    let (key, takes) = only(diff(&ClusterFile::demo(), &with).unwrap());
+    assert_eq!(key, "site.alpha.on_enter");
+    assert_eq!(takes, Takes::Stop("all parts must agree on whether moves run commands"));
+    let second = changes_of(&with, |file| file.sites[1].on_leave = Some(vec!["stop".into()]));
+    assert_eq!(only(second), ("site.beta.on_leave".into(), restart(&[&NODES[..], &EDGES].concat())));
+
+    let mut ready = example();
+    ready.nodes[0].ready = Some(Ready::new("/healthz"));
+    let (key, takes) = only(diff(&example(), &ready).unwrap());
+    assert_eq!(key, "node.web.ready");
+    assert!(matches!(takes, Takes::Stop(_)), "{takes:?}");
+    let path = changes_of(&ready, |file| file.nodes[0].ready.as_mut().unwrap().path = "/".into());
+    assert_eq!(only(path), ("node.web.ready.path".into(), restart(&["web1", "web2", "web3", "edge1"])));
+}
+
+#[test]
+fn a_server_that_becomes_foreign_takes_a_stop() {
+    let stop = Takes::Stop("all parts must agree on which servers are foreign");
+    let found = changes(|file| {
+        let server = "127.0.0.1:9001".parse().unwrap();
+        let admin = file.nodes[0].admin;
+        file.nodes[0] = NodeEntry { admin, workers: Some(2), ..NodeEntry::foreign("n", 8, server) };
+    });
+    let of = |key: &str| found.iter().find(|change| change.key == key).map(|change| &change.takes);
+    assert_eq!((of("node.n.listen"), of("node.n.server")), (Some(&stop), Some(&stop)), "{found:?}");
+    let other = NodeEntry::foreign("web", 3, "10.0.0.31:8080".parse().unwrap());
+    let moved = changes_of(&example(), |file| file.nodes[0] = other);
+    assert_eq!(only(moved), ("node.web.server".into(), restart(&["web1", "web2", "web3", "edge1"])));
+}
+
+#[test]
+fn two_nodes_of_one_name_are_told_apart() {
+    let mut file = ClusterFile::demo();
+    file.nodes.push(NodeEntry::new("n", 1, "127.0.0.1:7200".parse().unwrap()));
+    let second = changes_of(&file, |file| file.nodes[1].queue_depth_max = Some(5));
+    assert_eq!(only(second), ("node.n[1].queue_depth_max".into(), restart(&["n"])));
+}
+
+#[test]
+fn one_baseline_is_one_change() {
+    let (key, takes) = only(changes(|file| file.baseline.by = MovedBy::Server));
+    assert_eq!(key, "baseline.by");
+    assert!(matches!(takes, Takes::Stop(_)), "{takes:?}");
+}
+
+#[test]
+fn files_that_cannot_be_used_or_written_are_refused() {
+    let demo = ClusterFile::demo();
+    let mut unusable = demo.clone();
+    unusable.sites[0].floor = 100;
+    assert!(matches!(diff(&demo, &unusable), Err(Error::Check { .. })));
+    let mut not_utf8 = demo.clone();
+    not_utf8.nodes[0].root = Some(OsString::from_vec(vec![0xff]).into());
+    assert!(matches!(diff(&not_utf8, &demo), Err(Error::Write(_))));
+}
