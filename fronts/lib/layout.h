@@ -14,7 +14,7 @@
 #define ATOMIC(type) _Atomic(type)
 #endif
 
-#define LAYOUT_VERSION 14
+#define LAYOUT_VERSION 15
 #define MAGIC 0x474e4f4c45444953ull
 #define SITES_MAX 4095
 #define NODES_MAX 16383
@@ -22,11 +22,11 @@
 #define SLOTS 128
 #define PLACES_MAX 128
 #define KIND_CHOICE 9
-#define LAYOUT_CHOICE 0x9979f04a0639fe82ull
+#define LAYOUT_CHOICE 0x666ab16007ea58a4ull
 #define KIND_WORKERS 10
-#define LAYOUT_WORKERS 0x980047e3ca90b14cull
+#define LAYOUT_WORKERS 0xd534122b246f393aull
 #define KIND_KERNEL 5
-#define LAYOUT_KERNEL 0xf04f88da07e4c42dull
+#define LAYOUT_KERNEL 0x88ccc6c9147c4e41ull
 
 #define VERDICT_PART_AT 33
 #define VERDICT_PART_MAX 0x7fffffffull
@@ -125,7 +125,8 @@ struct region_header {
     uint64_t incarnation;
     uint64_t len;
     uint64_t cluster;
-    uint64_t reserved[2];
+    uint64_t epoch;
+    uint64_t reserved;
 };
 _Static_assert(sizeof(struct region_header) == 64, "region_header");
 

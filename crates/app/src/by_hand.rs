@@ -334,6 +334,7 @@ impl Hand {
             Outcome::Busy | Outcome::Recent | Outcome::Contended | Outcome::AtFloor => {
                 format!("{site} was reconfigured by others all the time; try again")
             }
+            Outcome::Behind => "the cluster has changed meanwhile; try again".to_owned(),
             Outcome::Unreachable => format!("the words of {site} and {name} cannot be reached"),
             outcome => format!("{name} could not be brought there ({}); try again", outcome.word()),
         })

@@ -13,6 +13,7 @@ use sidelong_workload::origin::{self, DocumentChange};
 
 use crate::cache;
 use crate::failure::Failure;
+use crate::hosts::Hosts;
 use crate::parts::Parts;
 use crate::regions;
 
@@ -23,8 +24,9 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct NodeDocuments {
     memory: Arc<Mutex<Memory>>,
     max_age: Duration,
-    /// The hosts of each site, and its name.
-    sites: Vec<(Vec<String>, String)>,
+    hosts: Arc<Hosts>,
+    /// The name of each site.
+    sites: Vec<String>,
 }
 
 /// The memory that has them. If another process has taken it away, others' reads fail, and the next request that comes to the node
@@ -87,15 +89,24 @@ fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
 
 impl NodeDocuments {
     /// Exposes the memory for a node's documents, if it keeps any.
-    pub(crate) fn expose(parts: &Arc<Parts>, node: &Node) -> Result<Option<Self>, Failure> {
+    pub(crate) fn expose(
+        parts: &Arc<Parts>,
+        node: &Node,
+        hosts: &Arc<Hosts>,
+    ) -> Result<Option<Self>, Failure> {
         let Some(region) = parts.documents_region(node) else { return Ok(None) };
         let parts = Arc::clone(parts);
         let max_age = Duration::from_secs(parts.cluster.cache.document_max_age_s.into());
-        let sites = parts.cluster.sites.iter().map(|site| (site.hosts.clone(), site.name.clone())).collect();
+        let sites = parts.cluster.sites.iter().map(|site| site.name.clone()).collect();
         let mut memory =
             Memory { documents: None, expose_at: Instant::now(), parts, region, before: Default::default() };
         memory.expose()?;
-        Ok(Some(NodeDocuments { memory: Arc::new(Mutex::new(memory)), max_age, sites }))
+        Ok(Some(NodeDocuments {
+            memory: Arc::new(Mutex::new(memory)),
+            max_age,
+            hosts: Arc::clone(hosts),
+            sites,
+        }))
     }
 
     /// What is counted of them, for the metrics.
@@ -111,13 +122,10 @@ impl NodeDocuments {
 
     /// What the origin is to do with its documents.
     pub(crate) fn into_origin(self) -> origin::Documents {
-        let NodeDocuments { memory, max_age, sites } = self;
+        let NodeDocuments { memory, max_age, hosts, sites } = self;
         let keep = move |told: &DocumentChange<'_>| {
-            let host = told.host.split(|byte| *byte == b':').next().unwrap_or_default();
-            let is_its =
-                |hosts: &Vec<String>| hosts.iter().any(|own| host.eq_ignore_ascii_case(own.as_bytes()));
-            let Some((_, site)) = sites.iter().find(|(hosts, _)| is_its(hosts)) else { return };
-            let key = document_key(site, told.target);
+            let Some(site) = hosts.site(told.host) else { return };
+            let key = document_key(&sites[site], told.target);
             let mut memory = lock(&memory);
             let Some(documents) = memory.documents() else { return };
             match told.document {

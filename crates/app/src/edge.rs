@@ -3,33 +3,39 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sidelong_edge::{
-    Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers,
-    ScanDisplay, View, Watch, expose_share,
+    Adopted, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics,
+    Peers, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
-use sidelong_reconfig::{expose_board, expose_front};
+use sidelong_reconfig::expose_front;
 
 use crate::ended;
 use crate::event::Event;
 use crate::fabric::Exposer;
 use crate::failure::Failure;
+use crate::follower::{Follower, Take};
 use crate::history::{Log, Record};
 use crate::part::{Events, PartSpec, Running, Shutdown};
 use crate::parts::{self, Parts};
 use crate::reads::ReadCounts;
 use crate::regions::Guard;
+use crate::roster;
 
 /// Longest wait for a move in progress when the edge ends.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for the edge to listen once the view is complete.
 const LISTEN_MAX: Duration = Duration::from_secs(15);
+
+/// Longest wait for the thread that decides to go by another roster. It looks at each scan.
+const ADOPT_MAX: Duration = Duration::from_secs(5);
 
 /// What an edge may be given beside its entry in the cluster file.
 #[derive(Default)]
@@ -45,7 +51,7 @@ pub struct EdgeOptions {
 /// # Errors
 /// If the cluster has no edge of that name, or the edge cannot expose its memory, listen, or use a file of its entry.
 pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
-    let parts = Arc::new(Parts::new(spec.cluster)?);
+    let parts = Arc::new(Parts::new(roster::enter(spec.cluster)?)?);
     let index = parts::find("edge", &spec.name, parts.cluster.edges.iter().map(|edge| &*edge.name))?;
     let view = Arc::new(parts.view());
     let settings =
@@ -56,7 +62,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let gatekeeper = parts.gatekeeper(settings.threads);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let memory = Memory::expose(&parts, index, &[], &shutdown)?;
+    let mut memory = Memory::expose(&parts, index)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
@@ -64,6 +70,16 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
     let about = parts.about(parts.scheme()?);
     let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, peers, about, counts)?;
+    let (adopts, take) = adopting(&parts);
+    let live = edge.live();
+    let take_all: Take = {
+        let (parts, mut take) = (Arc::clone(&parts), take);
+        Box::new(move |cluster| {
+            live.replace(&parts.by(cluster.clone()).edge_settings(index));
+            take(cluster)
+        })
+    };
+    memory.guard(&parts, index, &[], take_all, &shutdown)?;
     let owner = parts.owner(Some(index), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let name = spec.name.clone();
@@ -72,6 +88,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let shown = (Some(edge.metrics()), Some(edge.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, front), shown, reads)?;
     watch.gatekeeper = gatekeeper;
+    watch.adopts = Some(adopts);
     tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;
     let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
@@ -84,6 +101,23 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
         served?;
         memory.result()
     })
+}
+
+/// The thread's end of what a front adopts from newer rosters, and what has it adopt them.
+pub(crate) fn adopting(parts: &Arc<Parts>) -> (Receiver<Adopted>, Take) {
+    let (sender, adopts) = mpsc::sync_channel(1);
+    let parts = Arc::clone(parts);
+    let take = move |cluster| {
+        let (adopted, answer) = parts.by(cluster).adopted();
+        let gone = || Failure::new("the thread that decides has ended, or hangs");
+        sender.try_send(adopted).map_err(|_| gone())?;
+        match answer.recv_timeout(ADOPT_MAX) {
+            Ok(result) => Ok(result?),
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::new("the thread that decides does not answer")),
+        }
+    };
+    (adopts, Box::new(take))
 }
 
 /// What a front counts and records beside its requests.
@@ -159,13 +193,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Exposes it, and guards it together with `controlled`, the regions of a proxy that is controlled. If some of it is lost, the part ends.
-    pub(crate) fn expose(
-        parts: &Parts,
-        index: usize,
-        adapter: &[Region],
-        shutdown: &Shutdown,
-    ) -> Result<Self, Failure> {
+    /// Exposes it. It is to be guarded.
+    pub(crate) fn expose(parts: &Parts, index: usize) -> Result<Self, Failure> {
         let member = &parts.cluster.fronts[index];
         let shares = parts.cluster.fronts.len() > 1 && parts.shares(member);
         // A person may move nodes, too.
@@ -193,17 +222,32 @@ impl Memory {
                 Some(front)
             }
         };
+        Ok(Memory { exposer: Some(exposer), share, front, guard: None })
+    }
+
+    /// Guards it together with `adapter`, the regions of a proxy that is controlled: if some of it is lost, the part ends. Has
+    /// the part follow the roster, too, with `take`.
+    pub(crate) fn guard(
+        &mut self,
+        parts: &Parts,
+        index: usize,
+        adapter: &[Region],
+        take: Take,
+        shutdown: &Shutdown,
+    ) -> Result<(), Failure> {
+        let Some(exposer) = &self.exposer else { return Ok(()) };
         // In shared memory the first process creates the board; otherwise it is the first node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
-            true => {
-                Some(expose_board(&exposer.host, parts.board_map(), &parts.board_init(), parts.instance())?)
-            }
+            true => Some(parts.expose_board(&exposer.host)?),
         };
-        let own = share.iter().chain(&front).chain(adapter).cloned().collect();
+        let own = self.share.iter().chain(&self.front).chain(adapter).cloned().collect();
+        let name = &parts.cluster.fronts[index].name;
+        let stated = self.front.iter().cloned().collect();
+        let follower = Follower::new(name, parts, stated, take);
         let lost = shutdown.clone();
-        let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
-        Ok(Memory { exposer: Some(exposer), share, front, guard: Some(guard) })
+        self.guard = Some(Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?);
+        Ok(())
     }
 
     /// # Errors
@@ -261,6 +305,7 @@ pub(crate) fn watch(
         metrics,
         seen,
         adapter: None,
+        adopts: None,
         links,
         loads,
         weights: parts.cluster.balance.weights,

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 const RESPONDER: u8 = 128;
 
 /// How memory is reached.
+#[derive(Clone)]
 enum Backend {
     Shm,
     Tcp,
@@ -26,6 +27,7 @@ enum Backend {
 }
 
 /// How a process reaches others and is reached.
+#[derive(Clone)]
 pub struct Fabric {
     backend: Backend,
     note: String,

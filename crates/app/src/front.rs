@@ -12,11 +12,12 @@ use sidelong_edge::{Adapter, Front, Gatekeeper, MemoryAdapter};
 pub use self::connect::{Attached, connect_failure};
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
 pub use self::memory::{directory, servers};
-use crate::edge::{Memory, Observed, Threads, events, exchange, tell_notes, watch};
+use crate::edge::{Memory, Observed, Threads, adopting, events, exchange, tell_notes, watch};
 use crate::failure::Failure;
 use crate::history::Log;
 use crate::part::{PartSpec, Running, Shutdown};
 use crate::parts::Parts;
+use crate::roster;
 
 /// Starts a front. It is ready once its events say so.
 ///
@@ -25,7 +26,7 @@ use crate::parts::Parts;
 /// # Errors
 /// If the cluster has no front of that name, or the front cannot expose its memory or control its proxy.
 pub fn start(spec: PartSpec) -> Result<Running, Failure> {
-    let parts = Arc::new(Parts::new(spec.cluster)?);
+    let parts = Arc::new(Parts::new(roster::enter(spec.cluster)?)?);
     let (index, entry) = find(&parts.cluster, &spec.name)?;
     // Before other threads: it may drop privileges, which are each thread's own.
     let (adapter, regions) = match entry.proxy {
@@ -49,7 +50,9 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let gatekeeper = parts.gatekeeper(0);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let memory = Memory::expose(&parts, index, &regions, &shutdown)?;
+    let mut memory = Memory::expose(&parts, index)?;
+    let (adopts, take) = adopting(&parts);
+    memory.guard(&parts, index, &regions, take, &shutdown)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
@@ -66,6 +69,7 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let shown = (Some(front.metrics()), Some(front.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, stated), shown, reads)?;
     watch.gatekeeper = gatekeeper;
+    watch.adopts = Some(adopts);
     watch.adapter = Some(adapter);
     tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;

@@ -16,7 +16,7 @@ use sidelong_load::{
     Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
 use sidelong_os::ServerAddress;
-use sidelong_reconfig::{expose_board, expose_changing_words, expose_words, load_region};
+use sidelong_reconfig::{expose_changing_words, expose_words, load_region};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
 
@@ -27,12 +27,15 @@ use crate::edge::watch_for_node;
 use crate::event::Event;
 use crate::fabric::Exposer;
 use crate::failure::Failure;
+use crate::follower::{Follower, Take};
 use crate::foreign;
 use crate::history::Log;
+use crate::hosts::Hosts;
 use crate::listen;
 use crate::part::{PartSpec, Running, Shutdown, StopReceiver};
 use crate::parts::{self, Parts};
 use crate::regions::Guard;
+use crate::roster;
 
 /// What a node may be given beside its entry in the cluster file.
 #[derive(Default)]
@@ -54,6 +57,7 @@ pub struct NodeOptions {
 /// If the cluster has no node of that name, or the node cannot listen, expose its memory, or collect its load as the file says.
 pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let PartSpec { cluster, name, events } = spec;
+    let cluster = roster::enter(cluster)?;
     let index = parts::find("node", &name, cluster.nodes.iter().map(|node| &*node.name))?;
     let node = cluster.nodes[index].clone();
     let joined = options.join_cgroup.as_deref();
@@ -82,9 +86,17 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
     let exposer = parts.fabric.expose(node.fabric_listen)?;
     let shutdown = Shutdown::new();
-    let memory = Memory::expose(&parts, index, &exposer, record.as_ref(), &shutdown)?;
-    let documents = documents::NodeDocuments::expose(&parts, &node)?;
-    server.judge(&parts.cluster, memory.words.clone());
+    let hosts = Hosts::of(&parts.cluster);
+    let take: Take = {
+        let hosts = Arc::clone(&hosts);
+        Box::new(move |cluster| {
+            hosts.replace(&cluster);
+            Ok(())
+        })
+    };
+    let memory = Memory::expose(&parts, index, &exposer, record.as_ref(), take, &shutdown)?;
+    let documents = documents::NodeDocuments::expose(&parts, &node, &hosts)?;
+    server.judge(hosts, parts.cluster.sites.len(), memory.words.clone());
     let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
     let kept = match record {
         Some(record) => RecordKeeper::Kernel { _line: publish_line(&memory, &make)?, _record: record },
@@ -158,16 +170,12 @@ impl Server {
 
     /// Lets the built-in origin count requests for sites that the node does not serve. A proxy that sends one may not have seen
     /// a move, and has not kept the node from moving.
-    fn judge(&self, cluster: &Cluster, words: Region) {
+    fn judge(&self, hosts: Arc<Hosts>, sites: usize, words: Region) {
         let Some(gauges) = self.gauges() else { return };
-        let hosts: Vec<_> = cluster.sites.iter().map(|site| site.hosts.clone()).collect();
         gauges.judge(move |host| {
-            let name = host.split(|byte| *byte == b':').next().unwrap_or(host);
-            let has_it =
-                |hosts: &Vec<String>| hosts.iter().any(|host| name.eq_ignore_ascii_case(host.as_bytes()));
             // A host that is no site's was not sent here by Sidelong.
-            let Some(site) = hosts.iter().position(has_it) else { return true };
-            let word = Ownership::decode(words.load(WORDS_OWNERSHIP), hosts.len());
+            let Some(site) = hosts.site(host) else { return true };
+            let word = Ownership::decode(words.load(WORDS_OWNERSHIP), sites);
             word.is_some_and(|word| word.site == Some(SiteId::new(site)))
         });
     }
@@ -306,6 +314,7 @@ impl Memory {
         index: usize,
         exposer: &Exposer,
         record: Option<&KernelRecord>,
+        take: Take,
         shutdown: &Shutdown,
     ) -> Result<Self, Failure> {
         let host = &exposer.host;
@@ -323,7 +332,7 @@ impl Memory {
         };
         // Before the words: see `Parts::board_init`.
         let board = match parts.fabric.shares_memory() || index == 0 {
-            true => Some(expose_board(host, parts.board_map(), &parts.board_init(), instance)?),
+            true => Some(parts.expose_board(host)?),
             false => None,
         };
         let words = match node.site.map(SiteId::new) {
@@ -337,7 +346,8 @@ impl Memory {
             exposer.publish(region.key())?;
         }
         let (own, lost) = (vec![load.clone(), words.clone()], shutdown.clone());
-        let guard = Guard::start(own, board, parts.board_anew(), move || lost.finish())?;
+        let follower = Follower::new(&node.name, parts, vec![load.clone()], take);
+        let guard = Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?;
         Ok(Memory { load, words, guard })
     }
 }

@@ -1,31 +1,32 @@
 //! One process's view of its cluster: translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, Cluster, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
-    About, DocumentSettings, EdgeSettings, Forwarding, GangliaSettings, Gate, Gatekeeper, Limits, Loads,
-    NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
+    About, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding, GangliaSettings, Gate,
+    Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, Instance, NodeId, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_load::{self as load, Foreign, OneSided, Records, Scheme, Sockets, Source, Status};
 use sidelong_os::{open_files_max, raise_open_files};
+use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{self, Controller, Promise};
 use sidelong_policy::brain::{Brain, Decider};
 use sidelong_policy::cluster::SiteView;
 use sidelong_policy::health;
 use sidelong_policy::index::Capacity;
-use sidelong_policy::reconfigure::{self, Reconfigurer};
+use sidelong_policy::reconfigure::{ReconfigureSettings, Reconfigurer};
 use sidelong_reconfig::{BoardInit, Links, Mover, board_map, expose_board, load_region, words_region};
 use sidelong_state::{Holder, Pool, Timing};
 
 use crate::fabric::Fabric;
 use crate::failure::Failure;
 use crate::reads::ReadCounts;
-use crate::regions;
+use crate::{regions, roster};
 
 /// Shortest time between two starts of one process, less than a start takes. A lock word holds 12 bits of the
 /// incarnation, so they repeat after four minutes, long after the lease of the earlier process.
@@ -54,6 +55,8 @@ pub struct Parts {
     pub fabric: Fabric,
     /// When this process started, in ms since 1970, which distinguishes it from earlier processes of its name.
     pub began_ms: u64,
+    /// By which cluster file it goes, for its metrics.
+    pub(crate) config: Arc<ConfigState>,
 }
 
 impl Parts {
@@ -71,9 +74,10 @@ impl Parts {
     /// If the run directory or the fabric cannot be used.
     pub(crate) fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
         raise_file_limit();
+        let cluster = if cluster.epoch == 0 { roster::current(cluster)? } else { cluster };
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
-        Ok(Parts { cluster, run, fabric, began_ms })
+        Ok(Parts { cluster, run, fabric, began_ms, config: Arc::default() })
     }
 
     /// This process, as its regions name it.
@@ -121,26 +125,27 @@ impl Parts {
         is_apart(&self.cluster, node).is_err()
     }
 
-    /// The constant facts about a process, for its metrics.
-    pub(crate) fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
+    /// What a process tells of itself in its metrics.
+    pub(crate) fn about(&self, load::Choice { scheme, reason }: load::Choice) -> About {
         let fabric = self.fabric.name();
-        vec![
-            About {
+        let facts = vec![
+            Fact {
                 name: "build",
                 help: "The program",
                 labels: vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
             },
-            About {
+            Fact {
                 name: "load_scheme",
                 help: "How load is collected, and why so",
                 labels: vec![("scheme", scheme.to_string()), ("reason", reason.code().to_owned())],
             },
-            About {
+            Fact {
                 name: "fabric",
                 help: "How memory of other processes is reached",
                 labels: vec![("fabric", fabric.to_owned())],
             },
-        ]
+        ];
+        About { facts, config: Arc::clone(&self.config) }
     }
 
     /// The Ganglia monitor that the edge of that name reports to.
@@ -215,13 +220,20 @@ impl Parts {
         board_map(self.cluster.sites.len(), self.owners())
     }
 
+    /// Exposes the board, or finds it.
+    pub(crate) fn expose_board(&self, host: &Host) -> Result<Region, Failure> {
+        let (map, init, epoch) = (self.board_map(), self.board_init(), self.cluster.epoch);
+        Ok(expose_board(host, map, &init, epoch, self.instance())?)
+    }
+
     /// Exposes the board anew, if it was lost in shared memory.
     pub(crate) fn board_anew(&self) -> regions::Exposure {
         let host = Host::Shm(ShmHost::new(self.run.path()));
         let (map, instance) = (self.board_map(), self.instance());
         // Nodes may have moved since the board was first created.
         let init: Vec<_> = self.board_init().into_iter().map(|site| BoardInit { nodes: 0, ..site }).collect();
-        Box::new(move || expose_board(&host, map, &init, instance))
+        let run = self.run.clone();
+        Box::new(move || expose_board(&host, map, &init, roster::epoch(&run), instance))
     }
 
     pub(crate) fn board_init(&self) -> Vec<BoardInit> {
@@ -272,6 +284,7 @@ impl Parts {
             .with_silent(silent)
             .with_cuts(self.cuts())
             .with_changes(self.change_max().map(|time| time.as_nanos() as u64))
+            .of_epoch(self.cluster.epoch)
     }
 
     /// By site, whether its requests that outlast a drain are cut.
@@ -321,18 +334,34 @@ impl Parts {
     }
 
     fn reconfigurer(&self, only: Option<SiteId>) -> Result<Reconfigurer, Failure> {
+        let settings = ReconfigureSettings { only, ..self.reconfigure_settings() };
+        Ok(Reconfigurer::new(settings, self.cluster.sites.len(), self.cluster.nodes.len())?)
+    }
+
+    fn reconfigure_settings(&self) -> ReconfigureSettings {
         let settings = &self.cluster.reconfig;
-        let settings = reconfigure::ReconfigureSettings {
+        ReconfigureSettings {
             history: settings.history,
             sensitivity: settings.sensitivity,
             settle: settings.settle(),
             high: settings.high,
             low: settings.low,
             weights: self.cluster.balance.weights,
-            only,
-            ..reconfigure::ReconfigureSettings::default()
-        };
-        Ok(Reconfigurer::new(settings, self.cluster.sites.len(), self.cluster.nodes.len())?)
+            ..ReconfigureSettings::default()
+        }
+    }
+
+    /// The same process's view of a cluster by a newer roster.
+    pub(crate) fn by(&self, cluster: Cluster) -> Self {
+        let (run, fabric, config) = (self.run.clone(), self.fabric.clone(), Arc::clone(&self.config));
+        Parts { cluster, run, fabric, began_ms: self.began_ms, config }
+    }
+
+    /// What the thread that scans and decides adopts of it, and where it answers.
+    pub(crate) fn adopted(&self) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>) {
+        let (done, answer) = mpsc::sync_channel(1);
+        let (pool, sites, admission) = (self.pool(), self.sites(), self.admission_settings());
+        (Adopted { pool, sites, admission, reconfigure: self.reconfigure_settings(), done }, answer)
     }
 
     fn sites(&self) -> Vec<SiteView> {

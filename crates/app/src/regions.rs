@@ -14,6 +14,7 @@ use rustix::fs::inotify;
 use sidelong_fabric::{Error, Host, OwnedRegion, Region, RegionSpec};
 
 use crate::failure::Failure;
+use crate::follower::Follower;
 
 /// Interval between two checks, and between two attempts to create the board.
 const CHECK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(100).as_nanos() as i64 };
@@ -44,19 +45,20 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Watches `own`, the regions of this part alone, and the board. If one of `own` is lost, `end` ends this part, and its next
+    /// Watches `own`, the regions of this part alone, and the board, and has the part follow the roster. If one of `own` is lost, `end` ends this part, and its next
     /// life creates it anew. A lost board is created by `anew`.
     pub(crate) fn start(
         own: Vec<Region>,
         board: Option<Region>,
         anew: Exposure,
+        follower: Option<Follower>,
         end: impl FnOnce() + Send + 'static,
     ) -> Result<Guard, Failure> {
         let lost = Arc::new(OnceLock::new());
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (name, stopped) = (Arc::clone(&lost), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("regions".into()).spawn(move || {
-            if let Some(region) = watch(&own, board, &anew, &stopped) {
+            if let Some(region) = watch(&own, board, &anew, follower, &stopped) {
                 tracing::error!(
                     region,
                     "another process has truncated or removed the region's file; this part ends"
@@ -91,6 +93,7 @@ fn watch<'a>(
     own: &'a [Region],
     mut board: Option<Region>,
     anew: &Exposure,
+    mut follower: Option<Follower>,
     stop: &OwnedFd,
 ) -> Option<&'a str> {
     let reports = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
@@ -98,6 +101,9 @@ fn watch<'a>(
         |region: &Region| reports.as_ref().is_some_and(|reports| region.report_to(reports).is_ok());
     let has_board = board.is_some();
     let mut checks = !own.iter().chain(&board).all(is_reported);
+    if let Some(follower) = &follower {
+        checks |= reports.as_ref().is_none_or(|reports| follower.report_to(reports).is_err());
+    }
     loop {
         if let Some(region) = own.iter().find(|region| region.is_lost()) {
             return Some(&region.key().name);
@@ -111,6 +117,9 @@ fn watch<'a>(
         if has_board && board.is_none() {
             board = anew().inspect_err(|error| tracing::debug!(%error, "there is no board yet")).ok();
             checks |= board.as_ref().is_some_and(|board| !is_reported(board));
+        }
+        if let Some(follower) = &mut follower {
+            follower.look();
         }
         let timeout = (checks || has_board && board.is_none()).then_some(&CHECK_EVERY);
         let mut waiting = vec![PollFd::new(stop, PollFlags::IN)];

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sidelong_os::ServerAddress;
@@ -29,6 +30,10 @@ const NOTICE_MAX: Duration = Duration::from_secs(5);
 /// A checked cluster. All processes that read the same file get the same one, including indices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cluster {
+    /// The file.
+    pub file: Arc<ClusterFile>,
+    /// Epoch of the roster that has that file; 0 if no part has adopted it yet.
+    pub epoch: u64,
     /// Its name.
     pub name: String,
     /// The directory of its regions, keys and process files.
@@ -214,6 +219,8 @@ impl Cluster {
         let nodes = nodes(file, &sites, pool)?;
         check::processes(file, &nodes)?;
         Ok(Cluster {
+            file: Arc::new(file.clone()),
+            epoch: 0,
             name: file.cluster.name.clone(),
             run_dir: file.cluster.run_dir.clone().unwrap_or_else(|| default_run_dir(&file.cluster.name)),
             fabric: file.cluster.fabric,

@@ -58,6 +58,23 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
     Ok(differences.into_iter().map(change).collect())
 }
 
+/// `old` with those changes of `new` that running parts take over: what such a part goes by. What only `up` and the lab use
+/// is left out.
+///
+/// # Errors
+/// As [`diff`].
+pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
+    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
+    let (mut tables, mut differences) = (written(old)?, Vec::new());
+    walk("", Some(&tables), Some(&written(new)?), &mut differences);
+    for Difference { key, new, .. } in differences {
+        if class(&key).is_some_and(|class| pair.takes(&key, class) == Takes::Nothing) {
+            put(&mut tables, &key, new);
+        }
+    }
+    ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
+}
+
 /// The key whose value is not shown.
 const SECRET: &str = "cluster.secret";
 /// The arrays of tables, whose entries have names.
@@ -184,6 +201,30 @@ fn walk(key: &str, old: Option<&Value>, new: Option<&Value>, found: &mut Vec<Dif
             }
         }
         _ => found.push(Difference { key: key.to_owned(), old: old.cloned(), new: new.cloned() }),
+    }
+}
+
+/// Gives a key another value, or takes it away.
+fn put(tables: &mut Value, key: &str, value: Option<Value>) {
+    let (above, last) = key.rsplit_once('.').unwrap_or(("", key));
+    let (mut at, mut path) = (tables, String::new());
+    for name in above.split('.').filter(|name| !name.is_empty()) {
+        let index = entries(Some(at)).iter().position(|(known, _)| known == name);
+        let next = match (ENTRIES.contains(&&*path), at) {
+            (true, Value::Array(array)) => index.map(|index| &mut array[index]),
+            (_, Value::Table(table)) => {
+                Some(table.entry(name).or_insert_with(|| Value::Table(Table::default())))
+            }
+            _ => None,
+        };
+        let Some(next) = next else { return };
+        at = next;
+        path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    }
+    let Value::Table(table) = at else { return };
+    match value {
+        Some(value) => _ = table.insert(last.to_owned(), value),
+        None => _ = table.remove(last),
     }
 }
 

@@ -31,7 +31,7 @@ mod words;
 
 pub use check::{HOST_EXPECTED, is_host};
 pub use cluster::{Cluster, Edge, Front, Group, Node, Site};
-pub use diff::{Change, Takes, diff};
+pub use diff::{Change, Takes, diff, live};
 pub use error::{Error, Location, Result};
 pub use file::{
     ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, Serves, SiteEntry, Tls,

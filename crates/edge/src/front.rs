@@ -35,7 +35,7 @@ impl Front {
         (nodes, sites): (Vec<String>, Vec<String>),
         (view, gate): (Arc<View>, Option<Arc<Gate>>),
         peers: Option<Arc<Peers>>,
-        about: Vec<About>,
+        about: About,
         counts: Vec<Counts>,
     ) -> Result<Self, Error> {
         let listen = |address| {

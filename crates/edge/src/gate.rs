@@ -74,7 +74,7 @@ struct SiteGate {
     /// The mean of their pressures, as bits.
     pressure: AtomicU64,
     /// A later answer is late, in ns.
-    late_ns: u64,
+    late_ns: AtomicU64,
     /// Requests that are rejected last.
     last: Box<[Requests]>,
     /// Clients whose requests are.
@@ -88,15 +88,11 @@ struct SiteGate {
 
 impl SiteGate {
     fn new(promise: &Promise) -> Self {
-        let late_ns = match promise.target {
-            Some(Target::ResponseP99(time)) => time.as_nanos() as u64,
-            Some(Target::Queue(_)) | None => UNKNOWN,
-        };
         SiteGate {
             verdict: AtomicU64::new(Verdict::default().encode()),
             lent: AtomicU64::new(UNKNOWN),
             pressure: AtomicU64::new(0),
-            late_ns,
+            late_ns: AtomicU64::new(late_ns(promise)),
             last: Box::default(),
             visits: None,
             ratio: AtomicU64::new(1.0_f64.to_bits()),
@@ -129,6 +125,14 @@ impl SiteGate {
             true => verdict,
             false => verdict.widened(),
         }
+    }
+}
+
+/// The time after which an answer is late, in ns.
+fn late_ns(promise: &Promise) -> u64 {
+    match promise.target {
+        Some(Target::ResponseP99(time)) => time.as_nanos() as u64,
+        Some(Target::Queue(_)) | None => UNKNOWN,
     }
 }
 
@@ -229,7 +233,8 @@ impl Gate {
     /// An admitted request was answered successfully, with its first bytes after `elapsed`.
     pub(crate) fn succeeded(&self, thread: usize, site: SiteId, elapsed: Duration) {
         let counts = self.counts.of(thread).site(site);
-        let is_late = elapsed.as_nanos() > u128::from(self.sites[site.index()].late_ns);
+        let is_late =
+            elapsed.as_nanos() > u128::from(self.sites[site.index()].late_ns.load(Ordering::Relaxed));
         let count = if is_late { &counts.late } else { &counts.in_time };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -248,6 +253,13 @@ impl Gate {
     }
 
     // For the watch thread.
+
+    /// Judges answers by other promises from now on.
+    pub(crate) fn adopt(&self, promises: &[Promise]) {
+        for (slot, promise) in self.sites.iter().zip(promises) {
+            slot.late_ns.store(late_ns(promise), Ordering::Relaxed);
+        }
+    }
 
     /// The figures of the site's requests, for a scan.
     pub(crate) fn seen(&self, site: SiteId, now: Time) -> SiteSeen {
@@ -368,7 +380,8 @@ impl Gate {
     /// Late successful answers, and all successful ones; `None` for a site without such a target.
     pub(crate) fn late(&self, site: SiteId) -> Option<[u64; 2]> {
         let Answers { in_time, late } = self.counts.answers(site);
-        (self.sites[site.index()].late_ns != UNKNOWN).then_some([late, in_time + late])
+        (self.sites[site.index()].late_ns.load(Ordering::Relaxed) != UNKNOWN)
+            .then_some([late, in_time + late])
     }
 
     /// Connections closed at accept.

@@ -37,7 +37,7 @@ use emit::{Labels, age, family, flag};
 use figures::{Head, gauge};
 
 pub use cache::{CacheMetrics, ReadStat};
-pub use emit::{About, Counts};
+pub use emit::{About, ConfigState, Counts, Fact};
 pub(crate) use figures::{HOT, HotFigure as Figure, Kind};
 pub(crate) use format::Format;
 use gate::GateCollector;
@@ -68,6 +68,7 @@ const NODE_SITE_SERIES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    config: Arc<ConfigState>,
     requests: Arc<Requests>,
     moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
@@ -83,11 +84,11 @@ impl Metrics {
         state: Arc<State>,
         log: Option<AccessLog>,
         threads: usize,
-        about: Vec<About>,
+        about: About,
         counts: Vec<Counts>,
     ) -> Self {
         let mut registry = Registry::with_prefix("sidelong_edge");
-        about.into_iter().for_each(|about| about.register(&mut registry));
+        about.facts.into_iter().for_each(|fact| fact.register(&mut registry));
         let sites = state.sites.clone();
         let requests = Arc::new(Requests::new(threads, sites.clone()));
         registry.register_collector(Box::new(RequestCollector(Arc::clone(&requests))));
@@ -98,6 +99,7 @@ impl Metrics {
             move_seconds: Histogram::new(MOVE_S),
             discarded_reads: Counter::default(),
             registry: Registry::default(),
+            config: about.config,
             sites,
         };
         registry.register(
@@ -178,7 +180,7 @@ impl Metrics {
 
     /// The metrics as OpenMetrics text.
     pub(crate) fn encode(&self) -> String {
-        process::encode(&self.registry)
+        process::encode(&self.registry, Some(&self.config))
     }
 }
 
@@ -342,7 +344,7 @@ mod tests {
             sites: names('s', sites),
             documents: None,
         };
-        let page = Metrics::new(Arc::new(state), None, 1, Vec::new(), Vec::new()).encode();
+        let page = Metrics::new(Arc::new(state), None, 1, About::default(), Vec::new()).encode();
         page.lines().filter(|line| line.starts_with("sidelong_edge_node_site{")).map(str::to_owned).collect()
     }
 

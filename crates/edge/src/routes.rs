@@ -1,6 +1,5 @@
 //! The path of a request: its site by Host, admission, its node by the view, metrics and the access log.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::access_log::{AccessLog, Entry};
 use crate::clock;
 use crate::documents::{DocumentRequest, Documents};
 use crate::gate::{GREEDY_WORD, Gate};
+use crate::live::LiveSettings;
 use crate::metrics::Metrics;
 use crate::settings::EdgeSettings;
 use crate::view::View;
@@ -56,7 +56,7 @@ struct Table {
     gate: Option<Arc<Gate>>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
-    hosts: HashMap<String, SiteId>,
+    live: Arc<LiveSettings>,
     site_names: Vec<Arc<str>>,
     node_names: Vec<Arc<str>>,
     speeches: Vec<Speech>,
@@ -68,13 +68,14 @@ impl Routes {
     /// One for each thread that serves clients.
     pub(crate) fn for_threads(
         settings: &EdgeSettings,
+        live: Arc<LiveSettings>,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         metrics: Arc<Metrics>,
         log: Option<AccessLog>,
         documents: impl Fn() -> Option<Documents>,
     ) -> Vec<Self> {
-        let table = Arc::new(Table::new(settings, view, gate, metrics, log));
+        let table = Arc::new(Table::new(settings, live, view, gate, metrics, log));
         let threads = 0..settings.threads;
         threads.map(|thread| Routes { thread, table: Arc::clone(&table), documents: documents() }).collect()
     }
@@ -83,15 +84,12 @@ impl Routes {
 impl Table {
     fn new(
         settings: &EdgeSettings,
+        live: Arc<LiveSettings>,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         metrics: Arc<Metrics>,
         log: Option<AccessLog>,
     ) -> Self {
-        let mut hosts = HashMap::new();
-        for (index, site) in settings.sites.iter().enumerate() {
-            hosts.extend(site.hosts.iter().map(|host| (host.to_ascii_lowercase(), SiteId::new(index))));
-        }
         let mut count = 0;
         let servers = settings.nodes.iter().map(|node| {
             let first = count;
@@ -104,7 +102,7 @@ impl Table {
             gate,
             metrics,
             log,
-            hosts,
+            live,
             site_names: settings.sites.iter().map(|site| site.name.as_str().into()).collect(),
             node_names: settings.nodes.iter().map(|node| node.name.as_str().into()).collect(),
             speeches: settings.nodes.iter().map(|node| Speech::of(node.http2)).collect(),
@@ -113,11 +111,7 @@ impl Table {
 
     /// The site of a request (RFC 9110, 7.2).
     fn site_of(&self, request: &Request) -> Option<SiteId> {
-        let host = request.host();
-        match self.hosts.get(host) {
-            Some(site) => Some(*site),
-            None => self.hosts.get(&host.to_ascii_lowercase()).copied(),
-        }
+        self.live.site_of(request.host())
     }
 
     /// The server to which requests of `site` go at `node`. It has connections of its own, so that none that was kept leads to

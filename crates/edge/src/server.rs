@@ -15,6 +15,7 @@ use crate::admin::{Admin, Pages};
 use crate::clock;
 use crate::documents::{Documents, Shared};
 use crate::gate::Gate;
+use crate::live::LiveSettings;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
@@ -97,6 +98,7 @@ pub enum Error {
 /// An edge that is ready to run.
 pub struct Edge {
     settings: EdgeSettings,
+    live: Arc<LiveSettings>,
     state: Arc<State>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
@@ -118,7 +120,7 @@ impl Edge {
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         peers: Option<Arc<Peers>>,
-        about: Vec<About>,
+        about: About,
         counts: Vec<Counts>,
     ) -> Result<Self, Error> {
         let listen = |address| {
@@ -147,12 +149,18 @@ impl Edge {
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
         let metrics = Arc::new(metrics);
-        Ok(Edge { settings, state, metrics, log, listener, is_handed_over, tls, admin })
+        let live = Arc::new(LiveSettings::new(&settings));
+        Ok(Edge { settings, live, state, metrics, log, listener, is_handed_over, tls, admin })
     }
 
     /// The address that clients connect to.
     pub fn listen(&self) -> SocketAddr {
         self.settings.listen
+    }
+
+    /// What of its settings may be replaced while it runs.
+    pub fn live(&self) -> Arc<LiveSettings> {
+        Arc::clone(&self.live)
     }
 
     /// Its metrics.
@@ -182,16 +190,15 @@ impl Edge {
         let shared = self.settings.documents.as_ref().zip(self.state.documents.as_ref());
         let documents =
             || shared.as_ref().map(|(settings, shared)| Documents::new(settings, Arc::clone(shared)));
-        let routes = Routes::for_threads(&self.settings, view, gate, metrics, log, documents);
+        let routes =
+            Routes::for_threads(&self.settings, Arc::clone(&self.live), view, gate, metrics, log, documents);
         let proxy = Proxy {
             listener: Listener::Socket(self.listener),
             is_handed_over: self.is_handed_over,
             tls: self.tls,
-            trusted_proxies: self.settings.trusted_proxies.clone(),
             servers: self.settings.nodes.iter().flat_map(servers).collect(),
             proxy_protocol: self.settings.proxy_protocol,
-            forwarding: self.settings.forwarding.clone(),
-            limits: self.settings.limits,
+            settings: Arc::clone(&self.live.proxy),
             is_closing,
         };
         let drain_max = self.settings.limits.response_timeout;

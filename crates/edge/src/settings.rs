@@ -22,7 +22,7 @@ pub struct EdgeSettings {
     pub tls: Vec<Tls>,
     /// The authorities whose certificates clients must show over TLS, PEM; otherwise they show none.
     pub client_ca: Option<PathBuf>,
-    /// Networks of proxies before the edge; see [`sidelong_proxy::Proxy::trusted_proxies`].
+    /// Networks of proxies before the edge; see [`sidelong_proxy::Settings::trusted_proxies`].
     pub trusted_proxies: Vec<IpNet>,
     /// Whether connections begin with a header of the PROXY protocol; see [`sidelong_proxy::Proxy::proxy_protocol`].
     pub proxy_protocol: bool,

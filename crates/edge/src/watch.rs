@@ -7,14 +7,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use sidelong_layout::{NodeId, Time};
 use sidelong_load::Reading;
+use sidelong_policy::SettingsError;
+use sidelong_policy::admission::{AdmissionSettings, Promise};
 use sidelong_policy::brain::{Brain, SiteSeen};
-use sidelong_policy::cluster::NodeView;
+use sidelong_policy::cluster::{NodeView, SiteView};
 use sidelong_policy::index::{Capacity, Weights};
-use sidelong_reconfig::{Links, Mover};
+use sidelong_policy::reconfigure::ReconfigureSettings;
+use sidelong_reconfig::{Links, Mover, Pool};
 
 use crate::adapters::Adapter;
 use crate::clock;
@@ -27,6 +31,20 @@ use crate::view::View;
 /// Scans the words and the load of all nodes: fills in a reading for each node, and returns the number of records that
 /// were there but rejected.
 pub type ReadLoads = Box<dyn FnMut(Time, &mut Links, &mut [Reading]) -> u64 + Send>;
+
+/// What a newer roster has changed for the thread.
+pub struct Adopted {
+    /// The nodes and sites as movers know them.
+    pub pool: Pool,
+    /// Floors, ceilings and priorities.
+    pub sites: Vec<SiteView>,
+    /// What admission goes by, if there is any.
+    pub admission: Option<(AdmissionSettings, Vec<Promise>)>,
+    /// What moves go by.
+    pub reconfigure: ReconfigureSettings,
+    /// Hears that it was adopted, or why not.
+    pub done: SyncSender<Result<(), SettingsError>>,
+}
 
 /// Everything that the thread needs.
 pub struct Watch {
@@ -54,6 +72,8 @@ pub struct Watch {
     pub mover: Mover,
     /// S: the interval between two scans.
     pub sensitivity: Duration,
+    /// What it is to go by from now on, if that may change while it runs.
+    pub adopts: Option<Receiver<Adopted>>,
     /// Receives events.
     pub events: Box<dyn FnMut(Event) + Send>,
 }
@@ -83,6 +103,9 @@ impl Watch {
     }
 
     fn look(&mut self, tick: &mut Tick) {
+        while let Some(Ok(adopted)) = self.adopts.as_ref().map(Receiver::try_recv) {
+            self.adopt(adopted);
+        }
         let now = clock::now();
         let rejected = (self.loads)(now, &mut self.links, &mut tick.readings);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
@@ -134,6 +157,20 @@ impl Watch {
             self.decide(tick, now);
         }
         self.drive();
+    }
+
+    fn adopt(&mut self, adopted: Adopted) {
+        let Adopted { pool, sites, admission, reconfigure, done } = adopted;
+        let result = self.brain.adopt(&sites, admission.as_ref(), reconfigure);
+        if result.is_ok() {
+            self.links.raise_epoch(pool.epoch());
+            self.mover.adopt(pool);
+            if let (Some(gatekeeper), Some((_, promises))) = (&self.gatekeeper, &admission) {
+                gatekeeper.gate().adopt(promises);
+            }
+        }
+        // Who waited may have given up.
+        let _ = done.send(result);
     }
 
     /// Reports what has changed since the last scan.

@@ -2,6 +2,7 @@
 
 mod open;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -166,6 +167,31 @@ impl RunDirectory {
         let file = self.read(name)?;
         fchown(&file, None, Some(Gid::from_raw(group)))?;
         Ok(fchmod(file, GROUP_FILE)?)
+    }
+
+    /// Whether a process holds the file of a region, or may do so: a process that lives has the region. Its memory may outlive
+    /// the process.
+    pub fn is_exposed(&self, region: &str) -> bool {
+        self.is_held(file_name(region))
+    }
+
+    /// Whether a process holds a file, or may do so.
+    pub(crate) fn is_held(&self, name: impl AsRef<OsStr>) -> bool {
+        match self.enter().and_then(|directory| directory.open(name, false)) {
+            // Freed again when the file is closed. Whoever takes the region over at this moment tries again.
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
+    }
+
+    /// Makes this process the only one that has the lock of that name, while the returned file lives. `None` if another
+    /// process keeps it for longer than a moment.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn lock(&self, name: &str) -> io::Result<Option<File>> {
+        let file = self.append(name)?;
+        Ok(lock(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
     }
 
     /// Removes the directory and everything in it, as far as that can be removed.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::inotify;
-use sidelong_layout::{HEADER_BYTES, Instance, RegionHeader, RegionKind};
+use sidelong_layout::{HEADER_BYTES, HEADER_EPOCH, Instance, RegionHeader, RegionKind};
 
 use crate::limits::NAME_BYTES_MAX;
 use crate::memory::Memory;
@@ -166,6 +166,7 @@ impl Region {
         if let Some((file, header)) = file {
             let mut words = [0; HEADER_BYTES / 8];
             let read = file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0);
+            words[HEADER_EPOCH / 8] = header.epoch;
             if file.metadata().is_ok_and(|found| found.len() < header.len) {
                 return Some("its file was truncated");
             } else if read.is_ok() && words != header.words() {

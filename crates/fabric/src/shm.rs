@@ -408,12 +408,7 @@ impl ShmLink {
 
     /// Whether a process holds the region's file, or may do so.
     pub(crate) fn is_exposed(&self) -> bool {
-        let Some(name) = self.found.1.file_name() else { return true };
-        match self.inbox.run.enter().and_then(|directory| directory.open(name, false)) {
-            // Freed again when the file is closed. Whoever takes the region over at this moment tries again.
-            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
-            Err(error) => error.kind() != ErrorKind::NotFound,
-        }
+        self.found.1.file_name().is_none_or(|name| self.inbox.run.is_held(name))
     }
 
     #[inline]

@@ -7,9 +7,12 @@ use crate::describe::described;
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 14;
+pub const LAYOUT_VERSION: u32 = 15;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
+
+/// The epoch in a region's header.
+pub const HEADER_EPOCH: usize = core::mem::offset_of!(RegionHeader, epoch);
 
 described! {
     /// The first line of a region.
@@ -30,8 +33,10 @@ described! {
         pub len: u64,
         /// [`Instance::cluster`](crate::Instance::cluster) of that process.
         pub cluster: u64,
+        /// Epoch of the roster that the process goes by; 0 if it goes by its cluster file. Its own CPU stores it.
+        pub epoch: u64,
         /// Zero.
-        pub reserved: [u64; 2],
+        pub reserved: u64,
     }
 }
 
@@ -39,5 +44,5 @@ const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<RegionHeader>() == HEADER_BYTES && align_of::<RegionHeader>() == 64);
     assert!(offset_of!(RegionHeader, layout_hash) == 16 && offset_of!(RegionHeader, len) == 32);
-    assert!(offset_of!(RegionHeader, cluster) == 40 && offset_of!(RegionHeader, reserved) == 48);
+    assert!(offset_of!(RegionHeader, cluster) == 40 && HEADER_EPOCH == 48);
 };

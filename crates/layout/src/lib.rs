@@ -35,7 +35,7 @@ pub use choice::{ChoiceMap, EncodedAddress, NAME_BYTES};
 pub use claim::{Claim, ClaimMap};
 pub use front::{FrontMap, FrontWord};
 pub use hash::{fnv1a, mix64};
-pub use header::{HEADER_BYTES, LAYOUT_VERSION, MAGIC, RegionHeader};
+pub use header::{HEADER_BYTES, HEADER_EPOCH, LAYOUT_VERSION, MAGIC, RegionHeader};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
 pub use kernel::{
     BEAT_BYTES, Beat, KERNEL_BEAT, KERNEL_BYTES, KERNEL_MACHINE, KERNEL_PLACES, KERNEL_SOCKETS,

@@ -158,7 +158,8 @@ impl RegionHeader {
             incarnation: instance.incarnation,
             len: len as u64,
             cluster: instance.cluster,
-            reserved: [0; 2],
+            epoch: 0,
+            reserved: 0,
         }
     }
 

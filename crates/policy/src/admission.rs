@@ -195,22 +195,11 @@ impl Controller {
         promises: Vec<Promise>,
         nodes: usize,
     ) -> Result<Self, SettingsError> {
-        settings.check()?;
+        check(&settings, &promises)?;
         for (what, found, max) in [("sites", promises.len(), SITES_MAX), ("nodes", nodes, NODES_MAX)] {
             if found > max {
                 return Err(SettingsError::TooMany { what, found, max });
             }
-        }
-        for promise in &promises {
-            SettingsError::unless_figure("share", promise.share)?;
-            let (Some(Target::Queue(time)) | Some(Target::ResponseP99(time))) = promise.target else {
-                continue;
-            };
-            SettingsError::if_zero("target", time.is_zero())?;
-        }
-        // Rounding of decimals may leave a little more than 1.
-        if promises.iter().map(|promise| promise.share).sum::<f64>() > 1.0 + 1e-9 {
-            return Err(SettingsError::Order { less: "the sum of shares", more: "1" });
         }
         Ok(Controller {
             settings,
@@ -222,6 +211,21 @@ impl Controller {
             interval: Duration::ZERO,
             longest: Duration::ZERO,
         })
+    }
+
+    /// Goes by other settings and promises from now on, to the same sites.
+    ///
+    /// # Errors
+    /// As [`Controller::new`]. Nothing is changed then.
+    ///
+    /// # Panics
+    /// If there are more promises or fewer than sites.
+    pub fn adopt(&mut self, settings: AdmissionSettings, promises: &[Promise]) -> Result<(), SettingsError> {
+        check(&settings, promises)?;
+        self.settings = settings;
+        self.promises.copy_from_slice(promises);
+        self.sites.iter_mut().zip(promises).for_each(|(site, promise)| site.aim(promise.target));
+        Ok(())
     }
 
     /// Takes one scan and returns the state of each site, by [`SiteId`]. The same scans give the same verdicts. It
@@ -352,6 +356,22 @@ impl Controller {
             *outlook = Outlook { verdict, ..Outlook::default() };
         }
     }
+}
+
+fn check(settings: &AdmissionSettings, promises: &[Promise]) -> Result<(), SettingsError> {
+    settings.check()?;
+    for promise in promises {
+        SettingsError::unless_figure("share", promise.share)?;
+        let (Some(Target::Queue(time)) | Some(Target::ResponseP99(time))) = promise.target else {
+            continue;
+        };
+        SettingsError::if_zero("target", time.is_zero())?;
+    }
+    // Rounding of decimals may leave a little more than 1.
+    if promises.iter().map(|promise| promise.share).sum::<f64>() > 1.0 + 1e-9 {
+        return Err(SettingsError::Order { less: "the sum of shares", more: "1" });
+    }
+    Ok(())
 }
 
 /// The site that a node serves.

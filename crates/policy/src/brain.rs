@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use sidelong_layout::{NodeId, Ownership};
 
+use crate::SettingsError;
 use crate::Time;
-use crate::admission::{self, Answers, Controller, Outlook};
+use crate::admission::{self, AdmissionSettings, Answers, Controller, Outlook, Promise};
 use crate::cluster::{NodeView, SiteView, Snapshot, Standing, Traffic};
 use crate::index::Capacity;
-use crate::reconfigure::{MovePlan, Reconfigurer};
+use crate::reconfigure::{MovePlan, ReconfigureSettings, Reconfigurer};
 use crate::workers::{Learner, Workers};
 
 /// After its first scan, a brain plans no move for this long unless it has seen all nodes at once: a site's nodes may
@@ -116,6 +117,36 @@ impl Brain {
         let learners: Vec<_> = foreign.map(|is_foreign| is_foreign.then(Learner::default)).collect();
         let learns = learners.iter().any(Option::is_some);
         Brain { learners: if learns { learners } else { Vec::new() }, ..self }
+    }
+
+    /// Goes by other floors, ceilings and priorities from now on, for the same sites, and by other settings and promises as
+    /// far as it has what they are for. What it has learned stays.
+    ///
+    /// # Errors
+    /// If settings are invalid.
+    ///
+    /// # Panics
+    /// If there are more sites or fewer than before.
+    pub fn adopt(
+        &mut self,
+        sites: &[SiteView],
+        admission: Option<&(AdmissionSettings, Vec<Promise>)>,
+        reconfigure: ReconfigureSettings,
+    ) -> Result<(), SettingsError> {
+        assert_eq!(self.sites.len(), sites.len(), "the same sites");
+        if let (Some(controller), Some((settings, promises))) = (&mut self.admission, admission) {
+            controller.adopt(*settings, promises)?;
+        }
+        let reconfigurers = match &mut self.decider {
+            Decider::Nobody => &mut [],
+            Decider::Edge(reconfigurer) => std::slice::from_mut(&mut **reconfigurer),
+            Decider::Node(_, reconfigurers) => &mut reconfigurers[..],
+        };
+        reconfigurers.iter_mut().try_for_each(|reconfigurer| reconfigurer.adopt(reconfigure))?;
+        for (site, new) in self.sites.iter_mut().zip(sites) {
+            *site = SiteView { waiting: site.waiting, busy: site.busy, ..*new };
+        }
+        Ok(())
     }
 
     /// Whether there is anything to decide or to learn. If not, the driver need not show scans.

@@ -93,6 +93,16 @@ impl Reconfigurer {
         })
     }
 
+    /// Goes by other settings from now on, for the same only receiver, if it has one.
+    ///
+    /// # Errors
+    /// If they are invalid. Nothing is changed then.
+    pub fn adopt(&mut self, settings: ReconfigureSettings) -> Result<(), SettingsError> {
+        settings.check()?;
+        self.settings = ReconfigureSettings { only: self.settings.only, ..settings };
+        Ok(())
+    }
+
     /// Takes one scan and returns the move to make now, if any. The same scans give the same moves.
     ///
     /// It takes time proportional to the nodes, times the sites that need one while none is available.

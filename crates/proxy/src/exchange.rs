@@ -52,7 +52,7 @@ pub(crate) async fn exchange<S: Service, D: Answerable>(
     alarm: &mut Alarm,
 ) -> Left {
     let _in_flight = worker.enter();
-    let mut visit = worker.service.visit(request, worker.trust.client(request, from.address));
+    let mut visit = worker.service.visit(request, worker.settings.trust().client(request, from.address));
     let mut outcome = Outcome { status: 0, bytes: 0 };
     let left = forward(worker, client, from, (request, response), alarm, (&mut visit, &mut outcome)).await;
     let left = match left {
@@ -80,7 +80,7 @@ async fn forward<S: Service, D: Answerable>(
     alarm: &mut Alarm,
     (visit, outcome): (&mut impl Visit, &mut Outcome),
 ) -> Result<Left, Answer> {
-    let limits = &worker.limits;
+    let limits = &worker.settings.limits();
     if request.forwards_left() == Some(0) {
         return Err(Answer::last_stop());
     }
@@ -211,7 +211,7 @@ async fn reply<S: Service, D: Answerable>(
     request: &Request,
     answer: &Answer,
 ) -> Left {
-    let limits = &worker.limits;
+    let limits = &worker.settings.limits();
     // A client that waits for 100 (Continue) may or may not send its body after another answer.
     let is_short = request.body_bytes().is_some_and(|bytes| bytes <= PASSED_OVER_BYTES_MAX);
     let keep = client.duplex().is_read() || is_short && !request.expects && answer.keeps();

@@ -63,9 +63,9 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Clie
         let mut request = Request::default();
         let mut response = Response::default();
         connection.wait();
+        let limits = worker.settings.limits();
         let received =
-            poll_fn(|cx| connection.poll_receive(cx, &worker.limits, &mut request, &mut alarm, is_first))
-                .await;
+            poll_fn(|cx| connection.poll_receive(cx, &limits, &mut request, &mut alarm, is_first)).await;
         match received {
             Received::Request => {}
             Received::Nothing => return connection.shut().await,

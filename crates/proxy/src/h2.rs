@@ -43,7 +43,7 @@ const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 /// Serves a client until its connection ends.
 pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Rewound, from: Client) {
-    let limits = &worker.limits;
+    let limits = worker.settings.limits();
     let blocked = Rc::clone(&io.blocked);
     let handshake = Builder::new()
         .max_concurrent_streams(STREAMS_MAX)
@@ -60,10 +60,11 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Rewound, from:
     // The connection counts as in flight from the end's announcement on, so that what is queued can still be sent.
     let mut ending = None;
     loop {
+        let limits = worker.settings.limits();
         let event = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing), if ending.is_none() => Event::Closing,
-            event = client.next(limits, ending.is_some()) => event,
+            event = client.next(&limits, ending.is_some()) => event,
         };
         match event {
             // One that was reset leaves its place to the next before its task has ended.

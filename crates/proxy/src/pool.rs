@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -17,7 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::h2::upstream::{Connections, Stream};
 use crate::io::Io;
 use crate::request::Request;
-use crate::service::{Failure, Limits};
+use crate::service::Failure;
+use crate::settings::SharedSettings;
 use crate::socket::Socket;
 use crate::wire::Wire;
 
@@ -81,22 +83,28 @@ pub(crate) enum Connection {
 /// The connections, by server.
 pub(crate) struct Pool {
     servers: Vec<(Address, Kept)>,
-    connect_timeout: Duration,
-    /// A server that is silent for this long, though bytes were sent to it, is gone.
-    silence_max: Duration,
+    settings: Arc<SharedSettings>,
 }
 
 impl Pool {
-    pub(crate) fn new(servers: &[Server], limits: &Limits) -> Self {
+    pub(crate) fn new(servers: &[Server], settings: Arc<SharedSettings>) -> Self {
         let kept = |server: &Server| match server.http2 {
             false => Kept::Http1(RefCell::default()),
             true => Kept::Http2(Connections::default()),
         };
         Pool {
             servers: servers.iter().map(|server| (server.address.clone(), kept(server))).collect(),
-            connect_timeout: limits.connect_timeout,
-            silence_max: limits.response_timeout.max(Duration::from_secs(KEEPALIVE_PROBES.into())),
+            settings,
         }
+    }
+
+    fn connect_timeout(&self) -> Duration {
+        self.settings.limits().connect_timeout
+    }
+
+    /// A server that is silent for this long, though bytes were sent to it, is gone.
+    fn silence_max(&self) -> Duration {
+        self.settings.limits().response_timeout.max(Duration::from_secs(KEEPALIVE_PROBES.into()))
     }
 
     /// A connection to a server for a request: a kept one, or a new one.
@@ -116,7 +124,7 @@ impl Pool {
             Kept::Http2(connections) => {
                 let stream = self.stream(address, connections).await?;
                 if request.websocket_key().is_some()
-                    && !timeout(self.silence_max, stream.opens_websockets()).await.unwrap_or(false)
+                    && !timeout(self.silence_max(), stream.opens_websockets()).await.unwrap_or(false)
                 {
                     return Ok(Connection::WebSocket(Wire::new(self.connect(address).await?)));
                 }
@@ -129,7 +137,7 @@ impl Pool {
         if let Some(stream) = connections.stream() {
             return Ok(stream);
         }
-        let turn = timeout(self.connect_timeout, connections.connecting.lock()).await;
+        let turn = timeout(self.connect_timeout(), connections.connecting.lock()).await;
         let _turn = turn.map_err(|_| ConnectError::Busy)?;
         if let Some(stream) = connections.stream() {
             return Ok(stream);
@@ -181,7 +189,7 @@ impl Pool {
     }
 
     async fn connect_tcp(&self, address: SocketAddr) -> Result<Socket, ConnectError> {
-        let stream = match timeout(self.connect_timeout, TcpStream::connect(address)).await {
+        let stream = match timeout(self.connect_timeout(), TcpStream::connect(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if is_shortage(&error) || has_no_route(&error) => return Err(ConnectError::Local),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -204,7 +212,7 @@ impl Pool {
                 }
             }
         };
-        match timeout(self.connect_timeout, connecting).await {
+        match timeout(self.connect_timeout(), connecting).await {
             Ok(Ok(stream)) => Ok(Socket::Unix(stream)),
             Ok(Err(error)) if is_shortage(&error) => Err(ConnectError::Local),
             // There is no such file, it is no socket, nobody listens there, or this process may not connect.
@@ -215,7 +223,7 @@ impl Pool {
 
     async fn connect_pipe(&self, server: &mpsc::Sender<DuplexStream>) -> Result<Socket, ConnectError> {
         let (ours, theirs) = duplex(PIPE_BYTES);
-        match timeout(self.connect_timeout, server.send(theirs)).await {
+        match timeout(self.connect_timeout(), server.send(theirs)).await {
             Ok(Ok(())) => Ok(Socket::Pipe(ours)),
             Ok(Err(_)) => Err(ConnectError::Server(Failure::Refused)),
             Err(_) => Err(ConnectError::Server(Failure::Unreachable)),
@@ -227,11 +235,11 @@ impl Pool {
         stream.set_nodelay(true)?;
         let socket = SockRef::from(stream);
         let keepalive = TcpKeepalive::new()
-            .with_time(self.silence_max)
-            .with_interval((self.silence_max / KEEPALIVE_PROBES).max(Duration::from_secs(1)))
+            .with_time(self.silence_max())
+            .with_interval((self.silence_max() / KEEPALIVE_PROBES).max(Duration::from_secs(1)))
             .with_retries(KEEPALIVE_PROBES);
         socket.set_tcp_keepalive(&keepalive)?;
-        socket.set_tcp_user_timeout(Some(self.silence_max))
+        socket.set_tcp_user_timeout(Some(self.silence_max()))
     }
 }
 

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use sidelong_tls::{Protocols, RENEW_EVERY, Tls};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
@@ -21,11 +20,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::answer::Answer;
 use crate::clients::{Clients, Place};
-use crate::forwarding::Forwarding;
 use crate::listener::{Accepting, Arrived, Listener};
 use crate::pool::{Pool, Server, is_shortage};
-use crate::service::{Limits, Refusal, Service};
-use crate::trust::Trust;
+use crate::service::{Refusal, Service};
+use crate::settings::SharedSettings;
 use crate::worker::{Counts, Worker};
 
 /// Connections beyond the limit that are answered and then read on for a moment. Further ones are closed with the answer.
@@ -63,19 +61,13 @@ pub struct Proxy {
     pub is_handed_over: bool,
     /// How they use TLS, if they do, with [`HTTP_PROTOCOLS`].
     pub tls: Option<Tls>,
-    /// Networks of proxies before this one. From one of them X-Forwarded-For is believed: the client is the last address there
-    /// that is not such a proxy's. From all others the field is dropped. If there are none it is passed on from all, and the
-    /// client is who connects.
-    pub trusted_proxies: Vec<IpNet>,
     /// The servers, by index.
     pub servers: Vec<Server>,
     /// Whether connections begin with a header of the PROXY protocol, version 1 or 2, which tells their client. If there are
     /// trusted proxies, all other connections are closed.
     pub proxy_protocol: bool,
-    /// By which fields servers are told of a request's way.
-    pub forwarding: Forwarding,
-    /// Limits on clients and servers.
-    pub limits: Limits,
+    /// The rest, which may be replaced meanwhile.
+    pub settings: Arc<SharedSettings>,
     /// Set while the proxy shuts down.
     pub is_closing: Arc<AtomicBool>,
 }
@@ -208,12 +200,10 @@ async fn renew(tls: Tls) {
 /// What all threads are given.
 #[derive(Clone)]
 struct Shared {
-    limits: Limits,
+    settings: Arc<SharedSettings>,
     servers: Vec<Server>,
     clients: Option<Arc<Clients>>,
-    trust: Trust,
     proxy_protocol: bool,
-    forwarding: Arc<Forwarding>,
     /// By thread.
     counts: Vec<Arc<Counts>>,
     tls: Option<Tls>,
@@ -225,12 +215,14 @@ struct Shared {
 impl Shared {
     fn new(proxy: &Proxy, threads: usize, closing: watch::Receiver<bool>) -> Self {
         Shared {
-            limits: proxy.limits,
+            settings: Arc::clone(&proxy.settings),
             servers: proxy.servers.clone(),
-            clients: proxy.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max))),
-            trust: Trust::new(proxy.trusted_proxies.clone()),
+            clients: proxy
+                .settings
+                .limits()
+                .connections_per_client_max
+                .map(|max| Arc::new(Clients::new(max))),
             proxy_protocol: proxy.proxy_protocol,
-            forwarding: Arc::new(proxy.forwarding.clone()),
             counts: (0..threads).map(|_| Arc::default()).collect(),
             tls: proxy.tls.clone(),
             closing,
@@ -241,13 +233,11 @@ impl Shared {
 
     fn worker<S: Service>(self, thread: usize, service: S) -> Rc<Worker<S>> {
         Rc::new(Worker {
-            pool: Pool::new(&self.servers, &self.limits),
+            pool: Pool::new(&self.servers, Arc::clone(&self.settings)),
             service,
-            limits: self.limits,
+            settings: self.settings,
             clients: self.clients,
-            trust: self.trust,
             proxy_protocol: self.proxy_protocol,
-            forwarding: self.forwarding,
             counts: Arc::clone(&self.counts[thread]),
             tls: self.tls,
             closing: self.closing,
@@ -301,7 +291,7 @@ impl<S: Service> Acceptor<S> {
         let connections = |thread: usize| self.counts[thread].connections.load(Ordering::Relaxed);
         let threads = 0..self.counts.len();
         let all: usize = threads.clone().map(connections).sum();
-        let over = (all + 1).saturating_sub(self.worker.limits.connections_max);
+        let over = (all + 1).saturating_sub(self.worker.settings.limits().connections_max);
         if over > REFUSALS_MAX {
             if self.worker.tls.is_none() {
                 let mut answer = Vec::new();

@@ -1,6 +1,7 @@
 //! Whose word about a client's address is believed.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -12,11 +13,11 @@ const HOPS_MAX: usize = 32;
 
 /// The proxies before this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trust(Vec<IpNet>);
+pub(crate) struct Trust(Arc<[IpNet]>);
 
 impl Trust {
     pub(crate) fn new(proxies: Vec<IpNet>) -> Self {
-        Trust(proxies)
+        Trust(proxies.into())
     }
 
     /// Whether `address` is a proxy's.

@@ -19,14 +19,13 @@ use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::clients::{Clients, Place};
-use crate::forwarding::Forwarding;
 use crate::io::{Io, Rewound};
 use crate::listener::Arrived;
 use crate::pool::Pool;
 use crate::proxy_protocol::Told;
-use crate::service::{Limits, Refusal, Service};
+use crate::service::{Refusal, Service};
+use crate::settings::SharedSettings;
 use crate::socket::Socket;
-use crate::trust::Trust;
 use crate::{h1, h2, proxy_protocol};
 
 /// What threads tell each other: little, and seldom.
@@ -59,12 +58,10 @@ impl Drop for Counted<'_> {
 /// One thread's part.
 pub(crate) struct Worker<S> {
     pub(crate) service: S,
-    pub(crate) limits: Limits,
+    pub(crate) settings: Arc<SharedSettings>,
     /// If their connections are limited.
     pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) pool: Pool,
-    pub(crate) trust: Trust,
-    pub(crate) forwarding: Arc<Forwarding>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) tls: Option<Tls>,
     /// Whether connections begin with a header of the PROXY protocol.
@@ -92,7 +89,7 @@ impl<S: Service> Worker<S> {
         if !self.proxy_protocol {
             return self.admit(peer);
         }
-        if self.trust.passes_on(peer.ip()) {
+        if self.settings.trust().passes_on(peer.ip()) {
             // The client is admitted once it is known.
             return Some(Place::default());
         }
@@ -102,7 +99,7 @@ impl<S: Service> Worker<S> {
 
     /// What the PROXY header of a connection from `peer` tells, and the client's place; `None` if it is closed.
     async fn told(&self, socket: &mut Socket, peer: SocketAddr) -> Option<(Told, Place)> {
-        match timeout(self.limits.header_timeout, proxy_protocol::read(socket)).await {
+        match timeout(self.settings.limits().header_timeout, proxy_protocol::read(socket)).await {
             Ok(Ok(told)) => return Some((told, self.admit(told.client.unwrap_or(peer))?)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::debug!(%peer, "a connection without a valid PROXY header");
@@ -117,7 +114,7 @@ impl<S: Service> Worker<S> {
     /// A place for a connection of a client; `None` if it is closed.
     fn admit(&self, client: SocketAddr) -> Option<Place> {
         // A proxy's connection is that of many clients.
-        if self.trust.is_proxy(client.ip()) {
+        if self.settings.trust().is_proxy(client.ip()) {
             return Some(Place::default());
         }
         if !self.service.accepts(client) {
@@ -139,7 +136,7 @@ impl<S: Service> Worker<S> {
             TlsAcceptor::from(tls.config()).accept(socket).await
         };
         // A handshake that takes too long is counted before it is dropped, which closes the connection.
-        let mut handshake = pin!(timeout(self.limits.header_timeout, handshake));
+        let mut handshake = pin!(timeout(self.settings.limits().header_timeout, handshake));
         match handshake.as_mut().await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(error)) => tracing::debug!(%error, %client, "TLS handshake failed"),
@@ -161,7 +158,7 @@ impl<S: Service> Worker<S> {
         }
         let address = told.client.unwrap_or(peer);
         let is_tls = self.tls.is_some() || told.is_tls;
-        let from = Client::new(address, &self.trust, is_tls, &self.forwarding);
+        let from = Client::new(address, &self.settings.trust(), is_tls, &self.settings.forwarding());
         // No handshake is wasted on a client that is not served.
         if let (Some(_), Some(why)) = (&self.tls, place.refusal) {
             return self.service.refused(why);

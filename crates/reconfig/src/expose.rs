@@ -42,7 +42,7 @@ pub struct BoardInit {
     pub nodes: u16,
 }
 
-/// Exposes the board, or finds it if another process of the machine has exposed it already. Over shared memory it has no
+/// Exposes the board, with the epoch of the newest roster, or finds it if another process of the machine has exposed it already. Over shared memory it has no
 /// owner and outlives every process. On other fabrics it belongs to the calling process, and is lost with it.
 ///
 /// If it is unknown whether the nodes are still at their configured sites, budgets start at no node at all, which the
@@ -56,6 +56,7 @@ pub fn expose_board(
     host: &Host,
     map: BoardMap,
     sites: &[BoardInit],
+    epoch: u64,
     instance: Instance,
 ) -> Result<Region, Error> {
     assert_eq!(map.sites, sites.len(), "each site of the board has its first contents");
@@ -67,6 +68,7 @@ pub fn expose_board(
         instance,
     };
     let init = |words: &mut [u64]| {
+        words[BoardMap::EPOCH / 8] = epoch;
         for (index, site) in sites.iter().enumerate() {
             let budget = Budget { floor: site.floor, current: site.nodes, generation: instance.incarnation };
             words[map.budget(SiteId::new(index)) / 8] = budget.encode();

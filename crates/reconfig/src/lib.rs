@@ -16,4 +16,5 @@ pub use expose::{
 };
 pub use links::{Links, OPERATION_MAX, Scan, SiteWords};
 pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};
+pub use sidelong_state::Pool;
 pub use sidelong_state::Protocol;

@@ -19,6 +19,9 @@ use crate::expose::{board_region, front_region, load_region, words_region};
 /// Longest time of one operation, or of one scan of all words. On one machine all take less than a thousandth of it.
 pub const OPERATION_MAX: Duration = Duration::from_millis(20);
 
+/// Attempts to raise the epoch, which somebody else may raise meanwhile.
+const RAISES_MAX: usize = 4;
+
 /// A site's words as last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SiteWords {
@@ -276,6 +279,21 @@ impl Links {
             self.words.seen[node.index()] = self.words.judge(op.applied_to(found));
         }
         reply
+    }
+
+    /// Raises the board's epoch to that of a newer roster, unless it is there already or the board cannot be reached. Whoever
+    /// adopts the roster does so, because whoever wrote it may have died.
+    pub fn raise_epoch(&mut self, epoch: u64) {
+        for _ in 0..RAISES_MAX {
+            match self.execute(Op::Read(Word::Epoch)) {
+                Reply::Value(found) if found < epoch => {
+                    let op = Op::CompareAndSwap { word: Word::Epoch, expected: found, new: epoch };
+                    self.execute(op);
+                }
+                Reply::Value(_) => return,
+                Reply::Lost => {}
+            }
+        }
     }
 
     /// What a front states. Its memory may outlive it, so that it is asked in any case whether it lives.

@@ -199,6 +199,15 @@ impl Mover {
         Mover { tasks_max, ..self }
     }
 
+    /// Goes by another roster from now on. What is under way ends by the one that it began with.
+    ///
+    /// # Panics
+    /// If it has more sites or fewer.
+    pub fn adopt(&mut self, pool: Pool) {
+        assert_eq!(self.pool.sites(), pool.sites(), "the same sites");
+        self.pool = pool;
+    }
+
     /// Whether nothing is in progress.
     pub fn is_idle(&self) -> bool {
         self.tasks.is_empty()

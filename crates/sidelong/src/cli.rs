@@ -11,6 +11,7 @@ use crate::front::{self, FrontArgs};
 use crate::history::{self, HistoryArgs};
 use crate::init::{self, InitArgs};
 use crate::part::{self, PartArgs};
+use crate::reload::{self, ReloadArgs};
 use crate::status::{self, StatusArgs};
 use crate::top::{self, TopArgs};
 use crate::up::{self, ExecArgs, UpArgs};
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     /// Move a node to a site, where it stays until it is resumed.
     Move(MoveArgs),
+    /// Have the parts of a running cluster adopt its changed file: all of them, or none.
+    Reload(ReloadArgs),
     /// Run one node of a cluster file: an origin server with a load record that edges read.
     Node(PartArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
@@ -90,6 +93,7 @@ impl Command {
             Command::Drain(args) => by_hand::drain(args, is_quiet),
             Command::Resume(args) => by_hand::resume(args, is_quiet),
             Command::Move(args) => by_hand::move_to(args, is_quiet),
+            Command::Reload(args) => reload::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
             Command::Edge(args) => run_part(args, part::edge),
             Command::Front(args) => match &args.ask {

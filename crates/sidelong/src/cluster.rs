@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sidelong_app::roster;
 use sidelong_config::{Cluster, ClusterFile, Fabric};
 use sidelong_fabric::RunDirectory;
 use sidelong_harness::up::RUN_FILE;
@@ -29,15 +30,21 @@ pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
 
 /// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.
 ///
-/// If an `up` on this machine runs it, this is what its parts have read. That may differ from the file: `up` puts servers and
-/// proxies of other makes in place of the file's, and the file may have changed since.
+/// If it runs on this machine, this is what its parts go by. That may differ from the file: `up` puts servers and proxies of
+/// other makes in place of the file's, and the file may have changed since.
 pub(crate) fn cluster(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
-    let of_file = |mut file: ClusterFile| {
+    roster::current(of_file(path, fabric)?)
+}
+
+/// The cluster of the file at `path`, whatever its parts go by. If an `up` on this machine runs it, it is the file that this has
+/// written.
+pub(crate) fn of_file(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
+    let meant = |mut file: ClusterFile| {
         file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
         file.cluster()
     };
-    let cluster = of_file(load(path)?)?;
-    let cluster = as_run(&cluster)?.map(of_file).transpose()?.unwrap_or(cluster);
+    let cluster = meant(load(path)?)?;
+    let cluster = as_run(&cluster)?.map(meant).transpose()?.unwrap_or(cluster);
     with_nodes(cluster, path)
 }
 

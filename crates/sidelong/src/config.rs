@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sidelong_config::{AdmissionRule, ClusterFile, Drain, Proxy, Target};
+use sidelong_config::{AdmissionRule, ClusterFile, Drain, Proxy, Target, diff};
 use sidelong_edge::check_tls;
 
 use crate::cluster;
 use crate::failure::{Failure, say, some};
+use crate::reload;
 
 #[derive(Args)]
 pub(crate) struct ConfigArgs {
@@ -22,6 +23,13 @@ enum ConfigCommand {
     Example,
     /// Print the cluster file that `up` uses by default, with the load that it plays.
     Demo,
+    /// Compare two cluster files: what differs, and what each difference takes in a cluster that runs.
+    Diff {
+        /// Cluster file.
+        old: PathBuf,
+        /// The changed one.
+        new: PathBuf,
+    },
     /// Check a cluster file and the certificates that it names, and print its sites and nodes.
     Check {
         /// Cluster file.
@@ -33,6 +41,9 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     match &args.command {
         ConfigCommand::Example => say(ClusterFile::example_text())?,
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
+        ConfigCommand::Diff { old, new } => {
+            say(reload::told(&diff(&cluster::load(old)?, &cluster::load(new)?)?))?;
+        }
         ConfigCommand::Check { file } => {
             let cluster = cluster::load(file)?.cluster()?;
             for edge in &cluster.edges {

@@ -11,7 +11,7 @@ use sidelong_app::front::find;
 use sidelong_config::Proxy;
 use sidelong_harness::front::lines;
 
-use crate::cluster::cluster;
+use crate::cluster;
 use crate::failure::{Failure, say};
 use crate::part::PartArgs;
 
@@ -53,12 +53,12 @@ Examples:
 pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
     match command {
         FrontCommand::Config(FrontNamed { config, name }) => {
-            let cluster = cluster(config, None)?;
+            let cluster = cluster::of_file(config, None)?;
             let (_, entry) = find(&cluster, name)?;
             say(lines(&cluster, entry))
         }
         FrontCommand::Check(FrontNamed { config, name }) => {
-            let cluster = cluster(config, None)?;
+            let cluster = cluster::of_file(config, None)?;
             let (_, entry) = find(&cluster, name)?;
             match entry.proxy {
                 Proxy::Haproxy => haproxy::check(&cluster, entry),

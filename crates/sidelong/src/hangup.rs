@@ -1,5 +1,4 @@
-//! SIGHUP in a part of a cluster: it is ignored, with a line in the log, because parts cannot reload their cluster
-//! file.
+//! SIGHUP in a cache, and in `up` without a terminal: it is ignored, with a line in the log.
 //!
 //! It ends `top`, and `up` on a terminal, because their terminal was closed.
 
@@ -22,15 +21,12 @@ impl Hangup {
     pub(crate) fn log(mut self) -> io::Result<()> {
         let log = move || {
             for _ in self.0.forever() {
-                warn();
+                tracing::warn!(
+                    "SIGHUP was ignored: this process reads its cluster file at start only; restart it to apply changes"
+                );
             }
         };
         thread::Builder::new().name("hangup".to_owned()).spawn(log)?;
         Ok(())
     }
-}
-
-/// Logs that a SIGHUP was ignored.
-pub(crate) fn warn() {
-    tracing::warn!("SIGHUP was ignored: the cluster file is read at start only; restart to apply changes");
 }

@@ -22,6 +22,7 @@ mod log;
 mod page;
 mod part;
 mod progress;
+mod reload;
 mod research;
 mod running;
 mod status;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -21,7 +21,7 @@ use signal_hook::iterator;
 use crate::cluster;
 use crate::event;
 use crate::failure::Failure;
-use crate::hangup;
+use crate::reload;
 use sidelong_harness::parent::{self, end_with_parent};
 
 #[derive(Args)]
@@ -47,8 +47,8 @@ pub(crate) struct PartArgs {
 }
 
 const PART_END: &str = "\
-SIGTERM and SIGINT stop it, SIGTERM once the requests in flight are answered; SIGHUP is ignored. On SIGUSR1 an edge opens its
-access log anew.
+SIGTERM and SIGINT stop it, SIGTERM once the requests in flight are answered. SIGHUP has all parts adopt the changed cluster
+file (sidelong reload). On SIGUSR1 an edge opens its access log anew.
 It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json logs JSON (docs/running.md).
 
 Examples:
@@ -70,7 +70,7 @@ pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
         runner: runner.map(OsStr::to_owned).into(),
     };
     let node = node::start(spec(args, cluster), options)?;
-    signals.pass_on(node.shutdown())?;
+    signals.pass_on(node.shutdown(), &args.config)?;
     node.wait()
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn edge(args: &PartArgs) -> Result<(), Failure> {
     let entry = cluster.edges.iter().find(|edge| edge.name == args.name);
     let listener = entry.map(|edge| handed_over(&edge.name, edge.listen)).transpose()?.flatten();
     let edge = edge::start(spec(args, cluster), EdgeOptions { listener, access_log_reopen })?;
-    signals.pass_on(edge.shutdown())?;
+    signals.pass_on(edge.shutdown(), &args.config)?;
     edge.wait()
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn front(args: &PartArgs) -> Result<(), Failure> {
     let cluster = read(args)?;
     let _held = parent::hold(args.with_parent, &cluster)?;
     let front = front::start(spec(args, cluster))?;
-    signals.pass_on(front.shutdown())?;
+    signals.pass_on(front.shutdown(), &args.config)?;
     front.wait()
 }
 
@@ -120,14 +120,15 @@ impl Signals {
         Ok(Signals(iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?))
     }
 
-    /// SIGTERM lets requests in flight end, SIGINT does not.
-    fn pass_on(mut self, shutdown: Shutdown) -> io::Result<()> {
+    /// SIGTERM lets requests in flight end, SIGINT does not. SIGHUP has all parts adopt the file `config`.
+    fn pass_on(mut self, shutdown: Shutdown, config: &Path) -> io::Result<()> {
+        let config = config.to_owned();
         let pass_on = move || {
             for signal in self.0.forever() {
                 match signal {
                     SIGTERM => shutdown.finish(),
                     SIGINT => shutdown.cut(),
-                    _ => hangup::warn(),
+                    _ => reload::hang_up(&config),
                 }
             }
         };

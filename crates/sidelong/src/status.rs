@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use sidelong_app::history::{self, Holder};
+use sidelong_app::roster::{self, Roster};
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{DocumentStatus, PeerStatus, SiteStatus, Status};
 use sidelong_fabric::RunDirectory;
@@ -78,11 +79,26 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let why = why.collect::<Vec<_>>().join(", ");
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
+    let run = RunDirectory::at(&cluster.run_dir);
     let mut report = Report::new(&cluster, &asked);
+    report.behind = behind(&cluster, &run);
     let fronts = cluster.fronts.iter().map(|front| &*front.name);
     let movers = fronts.chain(cluster.nodes.iter().map(|node| &*node.name));
-    report.name_holders(&history::holders(&RunDirectory::at(&cluster.run_dir), movers));
+    report.name_holders(&history::holders(&run, movers));
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
+}
+
+/// The parts on this machine that do not go by the cluster file that was adopted last.
+fn behind(cluster: &Cluster, run: &RunDirectory) -> Vec<Behind> {
+    let Some(newest) = Roster::read(run).filter(|newest| newest.epoch == cluster.epoch) else {
+        return Vec::new();
+    };
+    let parts = newest.epochs(run).into_iter().filter(|(_, epoch)| *epoch != Some(newest.epoch));
+    let behind = |(part, epoch): (String, Option<u64>)| {
+        let refused = roster::refused(run, &part, newest.epoch);
+        Behind { part, epoch, refused }
+    };
+    parts.map(behind).collect()
 }
 
 /// Admission for a site in short.
@@ -142,12 +158,26 @@ fn ask(cluster: &Cluster) -> Asked<'_> {
 #[derive(PartialEq, Debug, Serialize)]
 struct Report<'a> {
     cluster: &'a str,
+    /// The number of the cluster file that its parts have adopted; 0 if they do not share one machine's memory.
+    epoch: u64,
+    /// Parts that run and go by another.
+    behind: Vec<Behind>,
     rule: AdmissionRule,
     edges: Vec<EdgeReport<'a>>,
     /// Connections closed at accept.
     closed_at_accept: u64,
     sites: Vec<SiteReport<'a>>,
     nodes: Vec<NodeReport<'a>>,
+}
+
+/// A part that does not go by the newest cluster file.
+#[derive(PartialEq, Debug, Serialize)]
+struct Behind {
+    part: String,
+    /// By which it goes, if it says so.
+    epoch: Option<u64>,
+    /// Why it refuses the newest.
+    refused: Option<String>,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -228,6 +258,8 @@ impl<'a> Report<'a> {
         let moves = cluster.baseline.configuration == Configuration::Reconfigured;
         Report {
             cluster: &cluster.name,
+            epoch: cluster.epoch,
+            behind: Vec::new(),
             rule: cluster.admission.rule,
             edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
@@ -260,6 +292,20 @@ impl<'a> Report<'a> {
             }
             _ => format!("; {} connections closed at accept\n", self.closed_at_accept),
         };
+        for Behind { part, epoch, refused } in &self.behind {
+            let newest = self.epoch;
+            text += &match (epoch, refused) {
+                (_, Some(why)) => {
+                    format!("{part} refuses cluster file {newest}, and goes by the one before: {why}\n")
+                }
+                (Some(epoch), None) => {
+                    format!("{part} goes by cluster file {epoch}, and {newest} is the newest\n")
+                }
+                (None, None) => {
+                    format!("{part} does not say by which cluster file it goes; {newest} is the newest\n")
+                }
+            };
+        }
         text.push('\n');
         let head = [
             "site",

@@ -223,6 +223,7 @@ struct Holding {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are transfers")]
 enum Job {
     Transfer(Transfer),
     Recover { reconcile: Reconcile, doubtful: bool },

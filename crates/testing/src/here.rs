@@ -9,6 +9,7 @@ use sidelong_app::by_hand::{Hand, Wish};
 use sidelong_app::cache::Setup;
 use sidelong_app::edge::{self, EdgeOptions};
 use sidelong_app::node::{self, NodeOptions};
+use sidelong_app::reload::Reload;
 use sidelong_app::{Event, Events, Failure, PartSpec, Parts, Running, Shutdown};
 use sidelong_config::ClusterFile;
 use sidelong_layout::{NodeId, SiteId};
@@ -190,6 +191,16 @@ impl Cluster {
         let parts = self.all_here();
         self.await_answers(|| ());
         parts
+    }
+
+    /// Has its parts go by the file as it is now, as `sidelong reload` does; the epoch.
+    ///
+    /// # Errors
+    /// The reason why nothing is changed.
+    pub fn reload(&self) -> Result<u64, String> {
+        let file = cluster(&self.file)?.file;
+        let reload = Reload::new(ClusterFile::clone(&file)).and_then(|reload| reload.carry_out(PATIENCE));
+        reload.map_err(|why| why.0)
     }
 
     /// Holds a node, as `sidelong drain` does; what the command would print, without its line's end.

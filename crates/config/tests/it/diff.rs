@@ -71,7 +71,7 @@ fn live_keys_take_nothing() {
     let tls = r#"[{ certificate = "c.pem", key = "k.pem" }]"#;
     let hosts = r#"["alpha.example", "www.alpha.example"]"#;
     let expected = [
-        live("edge.edge2.tls", None, tls),
+        change("edge.edge2.tls", None, Some(tls), Takes::Restart(vec!["edge2".into()])),
         live("limits.connect_timeout_ms", Some("50.0"), "1.5"),
         live("limits.retries", Some("1"), "0"),
         live("site.alpha.hosts", Some(r#"["alpha.example"]"#), hosts),

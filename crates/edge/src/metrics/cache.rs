@@ -30,7 +30,7 @@ impl CacheMetrics {
 
     /// The metrics as OpenMetrics text.
     pub fn encode(&self) -> String {
-        encode(&self.registry)
+        encode(&self.registry, None)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Families of metrics that are read at the scrape.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -58,9 +61,63 @@ pub(super) fn flag(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
+/// What a part tells of itself.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// What does not change.
+    pub facts: Vec<Fact>,
+    /// By which cluster file it goes.
+    pub config: Arc<ConfigState>,
+}
+
+/// By which cluster file a part goes.
+#[derive(Debug, Default)]
+pub struct ConfigState {
+    epoch: AtomicU64,
+    has_refused: AtomicBool,
+}
+
+impl ConfigState {
+    /// It goes by the file of that epoch.
+    pub fn adopted(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+        self.has_refused.store(false, Ordering::Relaxed);
+    }
+
+    /// It has refused a newer one.
+    pub fn refused(&self) {
+        self.has_refused.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Metrics of a [`ConfigState`], which each kind of part has, so that they have no prefix of one.
+#[derive(Debug)]
+pub(super) struct ConfigCollector(pub(super) Arc<ConfigState>);
+
+impl Collector for ConfigCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        const fn head(name: &'static str, help: &'static str) -> Head<'static> {
+            Head { name, unit: "", help, kind: Kind::Gauge }
+        }
+        const EPOCH: Head<'static> = head(
+            "sidelong_config_epoch",
+            "The number of the cluster file that the part goes by; 0 if files have none",
+        );
+        const SUCCESSFUL: Head<'static> = head(
+            "sidelong_config_last_reload_successful",
+            "0 if the part has refused the newest cluster file",
+        );
+        let ConfigState { epoch, has_refused } = &*self.0;
+        let epoch = epoch.load(Ordering::Relaxed) as f64;
+        family(&mut encoder, &EPOCH, [(Labels::new(), epoch)])?;
+        let successful = flag(!has_refused.load(Ordering::Relaxed));
+        family(&mut encoder, &SUCCESSFUL, [(Labels::new(), successful)])
+    }
+}
+
 /// Facts about a process that do not change, as an info metric.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct Fact {
     /// Name of the metric, without its prefix.
     pub name: &'static str,
     /// Help text.
@@ -69,7 +126,7 @@ pub struct About {
     pub labels: Vec<(&'static str, String)>,
 }
 
-impl About {
+impl Fact {
     pub(super) fn register(self, registry: &mut Registry) {
         registry.register(self.name, self.help, Info::new(self.labels));
     }
@@ -93,7 +150,7 @@ impl fmt::Debug for Counts {
     }
 }
 
-impl prometheus_client::collector::Collector for Counts {
+impl Collector for Counts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = encoder.encode_descriptor(self.name, self.help, None, MetricType::Counter)?;
         for (value, count) in (self.read)() {

@@ -1,7 +1,7 @@
 //! A node's metrics: its own record, as others see it, read at the scrape.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use sidelong_layout::Time;
 use sidelong_load::{OriginLoad, OwnRecord};
 
-use super::emit::{About, Counts, Labels, age, family};
+use super::emit::{About, ConfigState, Counts, Labels, age, family};
 use super::figures::{DETAIL, DetailFigure, HOT, Head, Kind};
 use super::process::encode;
 use crate::clock;
@@ -22,22 +22,23 @@ pub type ReadOwn = Box<dyn FnMut(u64) -> (OwnRecord, Option<OriginLoad>) + Send>
 #[derive(Debug)]
 pub struct NodeMetrics {
     registry: Registry,
+    config: Arc<ConfigState>,
 }
 
 impl NodeMetrics {
     /// The figures that `read` returns at each scrape, and `about` and `counts`. Of a record older than `stale` only the age
     /// is reported.
-    pub fn new(about: Vec<About>, counts: Vec<Counts>, stale: Duration, read: ReadOwn) -> Self {
+    pub fn new(about: About, counts: Vec<Counts>, stale: Duration, read: ReadOwn) -> Self {
         let mut registry = Registry::with_prefix("sidelong_node");
-        about.into_iter().for_each(|about| about.register(&mut registry));
+        about.facts.into_iter().for_each(|fact| fact.register(&mut registry));
         registry.register_collector(Box::new(Own { stale, read: Mutex::new(read) }));
         counts.into_iter().for_each(|counts| registry.register_collector(Box::new(counts)));
-        NodeMetrics { registry }
+        NodeMetrics { registry, config: about.config }
     }
 
     /// The metrics as OpenMetrics text.
     pub fn encode(&self) -> String {
-        encode(&self.registry)
+        encode(&self.registry, Some(&self.config))
     }
 }
 
@@ -123,10 +124,17 @@ mod tests {
     fn lines(record: OwnRecord) -> Vec<String> {
         let origin =
             OriginLoad { connections: 5, served: 7, errors: 2, sent_bytes: 9, ..OriginLoad::default() };
-        let about =
-            About { name: "build", help: "The program", labels: vec![("version", "1 \"x\"".to_owned())] };
-        let metrics =
-            NodeMetrics::new(vec![about], Vec::new(), STALE, Box::new(move |_| (record, Some(origin))));
+        let about = crate::Fact {
+            name: "build",
+            help: "The program",
+            labels: vec![("version", "1 \"x\"".to_owned())],
+        };
+        let metrics = NodeMetrics::new(
+            About { facts: vec![about], ..About::default() },
+            Vec::new(),
+            STALE,
+            Box::new(move |_| (record, Some(origin))),
+        );
         let told = metrics.encode();
         // The process's own are beside them.
         told.lines().filter(|line| !line.contains("process_")).map(str::to_owned).collect()

@@ -1,7 +1,7 @@
 //! The figures of the process itself, under the names that Prometheus's client libraries give them on every platform.
 
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
@@ -11,12 +11,15 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use sidelong_os::{CpuTicks, ProcessStat, process_cpu};
 
-use super::emit::{Labels, family};
+use super::emit::{ConfigCollector, ConfigState, Labels, family};
 use super::figures::{Head, Kind};
 
-/// Everything in the registry, and the figures of the process, which have no prefix.
-pub(super) fn encode(registry: &Registry) -> String {
+/// Everything in the registry, and what has no prefix: the cluster file that a part goes by, and the figures of the process.
+pub(super) fn encode(registry: &Registry, config: Option<&Arc<ConfigState>>) -> String {
     let mut process = Registry::default();
+    if let Some(config) = config {
+        process.register_collector(Box::new(ConfigCollector(Arc::clone(config))));
+    }
     process.register_collector(Box::new(Process));
     let mut out = String::new();
     // Writing to a String does not fail.

@@ -92,7 +92,7 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
         sites,
         documents: None,
     });
-    let metrics = Arc::new(Metrics::new(state, None, 1, Vec::new(), Vec::new()));
+    let metrics = Arc::new(Metrics::new(state, None, 1, crate::About::default(), Vec::new()));
     let address = |name| NodeAddress {
         name,
         addresses: vec![SocketAddr::from(([127, 0, 0, 1], 1)).into()],
@@ -115,21 +115,28 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
         nodes: nodes.into_iter().map(address).collect(),
         documents: None,
     };
-    let routes = Routes::for_threads(&settings, Arc::clone(&view), gate, Arc::clone(&metrics), None, || None);
+    let live = Arc::new(LiveSettings::new(&settings));
+    let routes = Routes::for_threads(
+        &settings,
+        Arc::clone(&live),
+        Arc::clone(&view),
+        gate,
+        Arc::clone(&metrics),
+        None,
+        || None,
+    );
     let (dials, servers): (Vec<_>, Vec<_>) = NODES.iter().map(|_| mpsc::channel(9)).unzip();
     let (connect, listener) = mpsc::channel(1);
     let proxy = Proxy {
         listener: Listener::Pipes(listener),
         is_handed_over: false,
         tls: None,
-        trusted_proxies: Vec::new(),
         servers: dials
             .into_iter()
             .map(|dial| Server { address: Address::Pipes(dial), http2: false })
             .collect(),
         proxy_protocol: false,
-        forwarding: Default::default(),
-        limits,
+        settings: Arc::clone(&live.proxy),
         is_closing: Arc::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

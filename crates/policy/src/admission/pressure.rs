@@ -117,6 +117,13 @@ impl Pressure {
         }
     }
 
+    /// Holds another target from now on. What was learned under the old one is forgotten.
+    pub(super) fn aim(&mut self, target: Option<Target>) {
+        if self.target != target {
+            *self = Pressure { answers: self.answers, ..Pressure::new(target) };
+        }
+    }
+
     /// Whether a request was rejected at the last scan.
     pub(super) fn is_rejecting(&self) -> bool {
         self.pressure > 0.0

@@ -205,7 +205,9 @@ fn a_server_that_takes_a_body_late_does_not_make_the_client_late() {
     const POST: Step = Send("POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 1000001\r\n\r\n");
     let client = [POST, Fill(1_000_000), Wait(BODY_S - 1), Send("!")];
     const LATE: Server = Plays(&[&[Stare(10 * BODY_S), Get("!"), OK]]);
-    let played = play_with(&client, &[LATE], |proxy| proxy.limits.response_timeout *= 100);
+    let played = play_with(&client, &[LATE], |proxy| {
+        proxy.settings.change(|settings| settings.limits.response_timeout *= 100);
+    });
     assert_eq!((&*played.answers(), played.ended), ("200 ok", 11 * BODY_S - 1 + IDLE_S), "{played:?}");
     assert!(played.events.is_empty(), "{played:?}");
 }
@@ -490,13 +492,19 @@ fn connections_beyond_a_limit_are_refused() {
     type Case = (fn(&mut Proxy), usize, &'static str);
     let cases: [Case; 4] = [
         (|_| (), 6, ""),
-        (|proxy| proxy.limits.connections_max = 3, 3, "too-many"),
-        (|proxy| proxy.limits.connections_per_client_max = Some(2), 2, "too-many-of-client"),
+        (|proxy| proxy.settings.change(|settings| settings.limits.connections_max = 3), 3, "too-many"),
+        (
+            |proxy| proxy.settings.change(|settings| settings.limits.connections_per_client_max = Some(2)),
+            2,
+            "too-many-of-client",
+        ),
         // A proxy has as many as its clients.
         (
             |proxy| {
-                proxy.limits.connections_per_client_max = Some(2);
-                proxy.trusted_proxies = vec!["192.0.2.0/24".parse().unwrap()];
+                proxy.settings.change(|settings| {
+                    settings.limits.connections_per_client_max = Some(2);
+                    settings.trusted_proxies = vec!["192.0.2.0/24".parse().unwrap()];
+                });
             },
             6,
             "",

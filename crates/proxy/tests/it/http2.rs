@@ -183,7 +183,7 @@ fn each_request_has_its_own_deadlines() {
 fn a_body_beyond_the_limit_is_refused_alone() {
     let change = |proxy: &mut Proxy| {
         over_http2(proxy);
-        proxy.limits.body_bytes_max = 9;
+        proxy.settings.change(|settings| settings.limits.body_bytes_max = 9);
     };
     run(1, change, async |pair, mut connections| {
         echo(connections.remove(0));

@@ -60,17 +60,19 @@ pub(crate) fn run<T>(
         let server = |dial| Server { address: Address::Pipes(dial), http2: false };
         let mut proxy =
             support::proxy(Listener::Pipes(listener), dials.iter().cloned().map(server).collect());
-        proxy.limits = Limits {
-            header_timeout: Duration::from_secs(HEADER_S),
-            body_timeout: Duration::from_secs(BODY_S),
-            response_timeout: Duration::from_secs(RESPONSE_S),
-            idle_timeout: Duration::from_secs(IDLE_S),
-            connect_timeout: Duration::from_secs(CONNECT_S),
-            ..proxy.limits
-        };
+        proxy.settings.change(|settings| {
+            settings.limits = Limits {
+                header_timeout: Duration::from_secs(HEADER_S),
+                body_timeout: Duration::from_secs(BODY_S),
+                response_timeout: Duration::from_secs(RESPONSE_S),
+                idle_timeout: Duration::from_secs(IDLE_S),
+                connect_timeout: Duration::from_secs(CONNECT_S),
+                ..settings.limits
+            };
+        });
         change(&mut proxy);
         let service = Recorded { servers, events: Arc::clone(&events) };
-        let drain_max = proxy.limits.response_timeout;
+        let drain_max = Duration::from_secs(RESPONSE_S);
         spawn_local(proxy.serve(service, drain_max, async move || {
             stops.changed().await.unwrap();
             stops.borrow().unwrap()

@@ -15,7 +15,7 @@ fn words_are_seen_and_not_changed() {
         let host = tcp.unwrap_or_else(|| Host::Shm(ShmHost::new(directory.path())));
         let map = board_map(1, 1);
         let board =
-            expose_board(&host, map, &[BoardInit { floor: 1, nodes: 1 }], Instance::alone(1)).unwrap();
+            expose_board(&host, map, &[BoardInit { floor: 1, nodes: 1 }], 0, Instance::alone(1)).unwrap();
         let words = expose_words(&host, "n1", Some(SiteId::new(0)), Instance::alone(5)).unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
         for region in [&board, &words] {

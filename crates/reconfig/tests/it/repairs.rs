@@ -50,6 +50,7 @@ impl Cluster {
             Word::Ownership(_) => self.ownership,
             Word::Budget(_) => self.budget.encode(),
             Word::Lock(_) => self.lock,
+            Word::Epoch => return Reply::Value(0),
             word => panic!("{word:?}"),
         };
         let new = op.applied_to(value);

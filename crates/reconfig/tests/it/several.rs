@@ -23,7 +23,7 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::Shm(ShmHost::new(directory.path()));
     let floors = [NODES as u16, 0, 0].map(|nodes| BoardInit { floor: 0, nodes });
-    let _board = expose_board(&host, board_map(SITES, 1), &floors, Instance::alone(1)).unwrap();
+    let _board = expose_board(&host, board_map(SITES, 1), &floors, 0, Instance::alone(1)).unwrap();
     let names: Vec<_> = (0..NODES).map(|node| format!("n{node}")).collect();
     let _words: Vec<_> = names
         .iter()

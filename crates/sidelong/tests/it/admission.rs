@@ -30,6 +30,7 @@ fn by_the_papers_rule_nobody_is_let_in_while_all_nodes_are_overloaded_and_all_wh
     busy.send("GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
     // The edge reads the node's memory, and sends its requests to a server that outlives it.
     cluster.file.nodes[0].listen = Some(serve(cluster.at(0)));
+    cluster.run(&["reload"]).succeeded();
     let _edge = cluster.part("edge", "edge1");
     let ask = || try_get(cluster.edge(0), "alpha.test", "/o/1/100");
     let admin = cluster.admin(0);

@@ -32,7 +32,7 @@ fn logs(format: &str) -> Vec<String> {
     eventually("it serves", serves);
     eventually("the edge is ready", || edge.err().contains("ready"));
     edge.signal(Signal::HUP);
-    eventually("the signal is logged", || edge.err().contains("SIGHUP was ignored"));
+    eventually("the signal is logged", || edge.err().contains("SIGHUP: all parts that run go by"));
     let killed = second.kill();
     eventually("requests find out", || serves() && edge.err().contains("n2 failed"));
     let second = part("node", "n2");

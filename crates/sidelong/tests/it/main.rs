@@ -39,6 +39,7 @@ mod peers;
 mod perf;
 mod proxy_settings;
 mod refused;
+mod reload;
 mod servers;
 mod serves;
 mod sim;

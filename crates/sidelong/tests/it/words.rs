@@ -63,10 +63,9 @@ fn part_of(config: &Path, kind: &str, name: &str) -> Running {
 }
 
 #[test]
-fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
+fn parts_that_start_beside_others_go_by_their_file() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.edges.truncate(1);
-    let config = cluster.config();
     // With a site and a node more, with the sites the other way round, which is all of one length, with a command, and with a server
     // that is not the node's.
     let mut more = cluster.file.clone();
@@ -84,18 +83,21 @@ fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
         // First, so that it is there before any other part.
         let odd = part_of(&others, "node", "n2");
         eventually("the node with the other file is there", || status(&others, "n2") == "fresh");
-        let (first, mut edge) = (cluster.part("node", "n1"), cluster.part("edge", "edge1"));
-        eventually("the site whose node has the same file answers", || answers(&cluster, 0, "alpha"));
-        assert!(!answers(&cluster, 0, "beta"), "{name}: a node of another file serves none");
-        eventually("the edge says why", || edge.err().contains("another cluster file"));
-        assert_eq!((status(&config, "n1"), status(&config, "n2")), ("fresh".into(), "gone".into()));
-        assert_eq!((status(&others, "n1"), status(&others, "n2")), ("gone".into(), "fresh".into()));
-
-        odd.end().succeeded();
-        let second = cluster.part("node", "n2");
-        eventually("the node is welcome with the right file", || answers(&cluster, 0, "beta"));
-        assert!(edge.is_running());
-        for part in [first, second, edge] {
+        let (first, edge) = (cluster.part("node", "n1"), cluster.part("edge", "edge1"));
+        let site = if name == "turned" { "beta" } else { "alpha" };
+        eventually("n1 answers for the site that the other file gives it", || answers(&cluster, 0, site));
+        for part in [&first, &edge] {
+            assert!(part.err().contains("goes by another file"), "{name}: {}", part.err());
+        }
+        // Once none of them runs, the next goes by its own file.
+        for part in [odd, edge, first] {
+            part.end().succeeded();
+        }
+        let parts =
+            [("node", "n1"), ("node", "n2"), ("edge", "edge1")].map(|(kind, name)| cluster.part(kind, name));
+        eventually("all go by the file", || answers(&cluster, 0, "alpha") && answers(&cluster, 0, "beta"));
+        assert!(parts.iter().all(|part| !part.err().contains("goes by another file")), "{name}");
+        for part in parts.into_iter().rev() {
             part.end().succeeded();
         }
     }

@@ -21,6 +21,7 @@ mod peers;
 mod prometheus;
 mod proxy_protocol;
 mod refused;
+mod reload;
 mod retries;
 mod servers;
 mod serves;

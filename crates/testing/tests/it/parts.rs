@@ -61,10 +61,11 @@ fn a_node_of_a_live_ones_name_is_refused() {
     eventually("the node serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
     let line = cluster.try_here("node", "n1").err().unwrap();
     assert!(line.contains("cannot listen on"), "{line}");
-    // On another port, only the name is taken.
-    let mut other = Cluster::new(&[("alpha", 1), ("beta", 1)]);
-    other.file.cluster.run_dir = Some(cluster.run_dir());
-    let line = other.try_here("node", "n1").err().unwrap();
+    // Of one that does not listen, only the name is taken.
+    let mut agents = Cluster::new(&[("alpha", 1), ("beta", 1)]).foreign();
+    agents.file.nodes[0].admin = None;
+    let _agent = agents.here("node", "n1");
+    let line = agents.try_here("node", "n1").err().unwrap();
     assert!(line.contains("exposed by a process that is still alive"), "{line}");
     assert!(first.is_running());
 }

@@ -113,6 +113,7 @@ impl Bench {
         for (node, stub) in cluster.file.nodes.iter_mut().zip(&stubs) {
             node.listen = Some(stub.address);
         }
+        cluster.reload().unwrap();
         parts.push(cluster.here("edge", "edge1"));
         eventually("the edge has seen all nodes", || {
             let metrics = try_get(cluster.admin(0), "any", "/metrics")

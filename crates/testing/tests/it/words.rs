@@ -67,6 +67,7 @@ fn a_floor_that_was_changed_in_the_file_takes_effect_on_an_older_board() {
     let floor = |cluster: &Cluster| Budget::decode(Word::budget(cluster, 0).read()).floor;
     for expected in [1, 2, 3, 1] {
         cluster.file.sites[0].floor = expected.into();
+        cluster.reload().unwrap();
         let edge = cluster.here("edge", "edge1");
         eventually("the board has the file's floor", || {
             !cluster.regions().iter().all(|name| !name.starts_with("board")) && floor(&cluster) == expected

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sidelong_proxy::{
     Answer, Failure, Forwarding, Limits, Listener, Outcome, Proxy, Refusal, RefusedHead, Request, Server,
-    Service, Visit,
+    Service, Settings, SharedSettings, Visit,
 };
 
 /// Longer than anything takes.
@@ -103,11 +103,14 @@ pub(crate) fn proxy(listener: Listener, servers: Vec<Server>) -> Proxy {
         listener,
         is_handed_over: false,
         tls: None,
-        trusted_proxies: Vec::new(),
         servers,
         proxy_protocol: false,
-        forwarding: Forwarding::default(),
-        limits,
+        settings: SharedSettings::new(Settings {
+            limits,
+            trusted_proxies: Vec::new(),
+            forwarding: Forwarding::default(),
+        })
+        .into(),
         is_closing: Default::default(),
     }
 }

@@ -228,7 +228,7 @@ fn began_ms(network: &Network) -> u64 {
 
 fn expose_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
     let (host, instance) = (Host::Sim(network.host(&board_region(0))), Instance::alone(began_ms(network)));
-    let board = expose_board(&host, MAP, first, instance).unwrap();
+    let board = expose_board(&host, MAP, first, 0, instance).unwrap();
     keys.publish(board.key()).unwrap();
     board
 }

@@ -1,0 +1,98 @@
+//! How a part takes over a newer roster while it runs: what may change, at once; the rest, when it starts again.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sidelong_config::{Cluster, ClusterFile, live};
+use sidelong_edge::ConfigState;
+use sidelong_fabric::{Region, RunDirectory};
+use sidelong_layout::HEADER_EPOCH;
+
+use crate::failure::Failure;
+use crate::parts::Parts;
+use crate::roster::{self, Roster};
+
+/// Makes a part go by another cluster file, of which only live keys differ from the one before.
+pub(crate) type Take = Box<dyn FnMut(Cluster) -> Result<(), Failure> + Send>;
+
+/// What follows the roster for one part.
+pub(crate) struct Follower {
+    run: RunDirectory,
+    part: String,
+    /// What the part goes by.
+    file: Arc<ClusterFile>,
+    /// The last one that it has adopted or refused.
+    newest: Roster,
+    /// Where the part states its epoch.
+    stated: Vec<Region>,
+    config: Arc<ConfigState>,
+    take: Take,
+}
+
+impl Follower {
+    /// For the part of that name, which has begun. `None` if the cluster has no roster.
+    pub(crate) fn new(part: &str, parts: &Parts, stated: Vec<Region>, take: Take) -> Option<Self> {
+        let cluster = &parts.cluster;
+        let follower = Follower {
+            run: parts.run.clone(),
+            part: part.to_owned(),
+            file: Arc::clone(&cluster.file),
+            newest: Roster { epoch: cluster.epoch, file: ClusterFile::clone(&cluster.file) },
+            stated,
+            config: Arc::clone(&parts.config),
+            take,
+        };
+        follower.state(cluster.epoch);
+        roster::has_one(cluster).then_some(follower)
+    }
+
+    /// Makes an inotify instance report when the roster may have changed.
+    ///
+    /// # Errors
+    /// If the user has no inotify watch left.
+    pub(crate) fn report_to(&self, inotify: impl AsFd) -> io::Result<()> {
+        roster::report(&self.run, inotify)
+    }
+
+    /// Adopts the newest roster, unless it has. One that is refused is refused once, with the reason. One that was lost is
+    /// written again.
+    pub(crate) fn look(&mut self) {
+        let Some(newest) = Roster::read(&self.run) else {
+            tracing::error!("the roster was removed or damaged; it is written again");
+            if let Err(Failure(why)) = roster::restore(&self.run, &self.newest) {
+                tracing::error!("{why}");
+            }
+            return;
+        };
+        if newest.epoch <= self.newest.epoch {
+            return;
+        }
+        let (epoch, adopted) = (newest.epoch, self.adopt(&newest));
+        self.newest = newest;
+        match adopted {
+            Ok(()) => {
+                tracing::info!(epoch, "goes by a new cluster file");
+                self.state(epoch);
+            }
+            Err(Failure(why)) => {
+                tracing::error!(epoch, "the new cluster file is refused, and the old one kept: {why}");
+                self.config.refused();
+                roster::refuse(&self.run, &self.part, epoch, &why);
+            }
+        }
+    }
+
+    fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
+        let file = live(&self.file, &newest.file)?;
+        (self.take)(Cluster { epoch: newest.epoch, ..file.cluster()? })?;
+        self.file = Arc::new(file);
+        Ok(())
+    }
+
+    fn state(&self, epoch: u64) {
+        self.config.adopted(epoch);
+        self.stated.iter().for_each(|region| region.store(HEADER_EPOCH, epoch, Ordering::Release));
+    }
+}

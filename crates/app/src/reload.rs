@@ -1,0 +1,111 @@
+//! Has the parts on this machine adopt a cluster file: all of them, or none.
+
+use std::time::{Duration, Instant};
+
+use sidelong_config::{Change, ClusterFile, Takes, diff};
+use sidelong_edge::check_tls;
+use sidelong_fabric::RunDirectory;
+
+use crate::failure::Failure;
+use crate::parts::certificates;
+use crate::roster::{self, Roster};
+
+/// Pause between two looks at who has adopted it.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a reload does, before it is done.
+pub struct Reload {
+    run: RunDirectory,
+    roster: Roster,
+    file: ClusterFile,
+    /// What the file changes.
+    pub changes: Vec<Change>,
+}
+
+impl Reload {
+    /// Of the cluster that runs by `file` from now on. The file is checked.
+    ///
+    /// # Errors
+    /// If it cannot be used, or no part of its cluster runs on this machine.
+    pub fn new(file: ClusterFile) -> Result<Self, Failure> {
+        let cluster = file.cluster()?;
+        if !roster::has_one(&cluster) {
+            return Err(Failure::new(
+                "only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and restart \
+                 one part after another",
+            ));
+        }
+        for edge in &cluster.edges {
+            check_tls(&edge.name, &certificates(edge), edge.client_ca.as_deref())?;
+        }
+        let run = RunDirectory::at(&cluster.run_dir);
+        let roster = Roster::read(&run).filter(|roster| roster.is_alive(&run));
+        let roster = roster.ok_or_else(|| {
+            let (name, place) = (&cluster.name, run.path().display());
+            Failure::new(format!(
+                "no part of {name} runs here (in {place}): a part reads the file when it starts"
+            ))
+        })?;
+        let changes = diff(&roster.file, &file)?;
+        Ok(Reload { run, roster, file, changes })
+    }
+
+    /// Has all parts that run adopt it within `wait`, and returns the epoch. If one refuses, all go back.
+    ///
+    /// # Errors
+    /// If it has a change that no running cluster takes, or a part refuses it or does not answer: with the reasons.
+    pub fn carry_out(self, wait: Duration) -> Result<u64, Failure> {
+        let Reload { run, roster, file, changes } = self;
+        let stops: Vec<_> = changes
+            .iter()
+            .filter_map(|change| match change.takes {
+                Takes::Stop(why) => Some(format!("{}: {why}", change.key)),
+                Takes::Nothing | Takes::Restart(_) => None,
+            })
+            .collect();
+        if !stops.is_empty() {
+            return Err(Failure::new(format!(
+                "nothing is changed, because this takes a stop of all parts: {}",
+                stops.join("; ")
+            )));
+        }
+        if changes.is_empty() {
+            return Ok(roster.epoch);
+        }
+        let next = roster::change(&run, &roster, file)?;
+        let Err(Failure(why)) = await_parts(&run, &next, wait) else { return Ok(next.epoch) };
+        let back = roster::change(&run, &next, roster.file);
+        let back = back.and_then(|back| await_parts(&run, &back, wait));
+        Err(Failure::new(match back {
+            Ok(()) => format!("nothing is changed, because {why}"),
+            Err(Failure(then)) => format!("{why}; and not all parts went back: {then}"),
+        }))
+    }
+}
+
+/// Waits until all parts that run go by `next`.
+fn await_parts(run: &RunDirectory, next: &Roster, wait: Duration) -> Result<(), Failure> {
+    let deadline = Instant::now() + wait;
+    loop {
+        let parts = next.epochs(run);
+        let refusals = parts.iter().filter_map(|(part, _)| {
+            Some(format!("{part} refuses it: {}", roster::refused(run, part, next.epoch)?))
+        });
+        let refusals: Vec<_> = refusals.collect();
+        if !refusals.is_empty() {
+            return Err(Failure::new(refusals.join("; ")));
+        }
+        let late = parts.iter().filter(|(_, epoch)| epoch.is_none_or(|epoch| epoch < next.epoch));
+        let late: Vec<_> = late.map(|(part, _)| part.as_str()).collect();
+        if late.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let late = late.join(", ");
+            return Err(Failure::new(format!(
+                "{late} did not take it over within {wait:?}: see the log there"
+            )));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,89 @@
+//! `sidelong reload`: has the parts of a cluster adopt its changed file; and what it would change.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use sidelong_app::reload::Reload;
+use sidelong_app::some;
+use sidelong_config::{Change, Takes};
+
+use crate::cluster;
+use crate::duration::duration;
+use crate::failure::{Failure, say};
+use crate::table::table;
+
+/// How long parts may take to adopt a file, unless the command says otherwise.
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
+
+#[derive(Args)]
+#[command(after_help = RELOAD_END)]
+pub(crate) struct ReloadArgs {
+    /// Cluster file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Say what would change, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Longest wait for the parts to take it over.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+}
+
+const RELOAD_END: &str = "\
+All parts take the file over, or none does: a file that cannot be used, or that takes a stop of the cluster, changes nothing.
+A request ends by the settings with which it began, and no connection is closed.
+SIGHUP to a part does the same with the file that the part was started with.
+
+Exit codes: 0 once all parts that run go by the file; 2 if not, with the reason.
+
+Examples:
+  sidelong reload --config cluster.toml --dry-run
+  sidelong reload --config cluster.toml";
+
+/// Has the parts adopt the file.
+pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
+    let reload = Reload::new(cluster::load(&args.config)?)?;
+    let told = told(&reload.changes);
+    let file = args.config.display().to_string();
+    let said = if args.dry_run {
+        told
+    } else if reload.changes.is_empty() {
+        format!("{file}: nothing has changed\n")
+    } else {
+        let epoch = reload.carry_out(args.timeout)?;
+        format!("{told}{file}: all parts that run go by it (epoch {epoch})\n")
+    };
+    if is_quiet { Ok(()) } else { say(said) }
+}
+
+/// Has the parts adopt the file of one that was told to by SIGHUP.
+pub(crate) fn hang_up(path: &Path) {
+    let reloaded = cluster::load(path).and_then(|file| Reload::new(file)?.carry_out(WAIT));
+    match reloaded {
+        Ok(epoch) => tracing::info!(epoch, "SIGHUP: all parts that run go by {}", path.display()),
+        Err(Failure(why)) => tracing::error!("SIGHUP: {why}"),
+    }
+}
+
+/// What changes, and what each change takes, as a table.
+pub(crate) fn told(changes: &[Change]) -> String {
+    let takes = |takes: &Takes| match takes {
+        Takes::Nothing => "live".to_owned(),
+        Takes::Restart(parts) if parts.len() > 4 => format!("restart of {}", some(parts.len(), "part")),
+        Takes::Restart(parts) => format!("restart of {}", parts.join(", ")),
+        Takes::Stop(why) => format!("stop of all parts: {why}"),
+    };
+    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+    let row = |change: &Change| {
+        vec![change.key.clone(), value(&change.old), value(&change.new), takes(&change.takes)]
+    };
+    let mut out = String::new();
+    if changes.is_empty() {
+        let _ = writeln!(out, "nothing differs");
+    } else {
+        table(&mut out, &["KEY", "OLD", "NEW", "TAKES"], changes.iter().map(row).collect(), 4);
+    }
+    out
+}

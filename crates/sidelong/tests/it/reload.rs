@@ -1,0 +1,118 @@
+//! `sidelong reload`, `sidelong config diff` and SIGHUP: a cluster of processes goes by a changed file.
+
+use rustix::process::Signal;
+use sidelong_testing::{Cluster, Running, eventually, try_get};
+
+/// Sites alpha and beta with a node each behind an edge, started by hand.
+fn started() -> (Cluster, Vec<Running>) {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    let parts = [("node", "n1"), ("node", "n2"), ("edge", "edge1")];
+    let parts = parts.map(|(kind, name)| cluster.part(kind, name));
+    eventually("it serves", || ["alpha.test", "beta.test"].iter().all(|host| status(&cluster, host) == 200));
+    (cluster, parts.into())
+}
+
+fn status(cluster: &Cluster, host: &str) -> u16 {
+    try_get(cluster.edge(0), host, "/o/1/1").map_or(0, |reply| reply.status)
+}
+
+/// Ends them, the edge first.
+fn end(parts: Vec<Running>) {
+    for part in parts.into_iter().rev() {
+        part.end().succeeded();
+    }
+}
+
+#[test]
+fn a_changed_file_is_adopted_whole_or_not_at_all() {
+    let (mut cluster, parts) = started();
+    let old = cluster.path("old.toml");
+    std::fs::copy(cluster.config(), &old).unwrap();
+    cluster.file.sites[0].hosts = vec!["new.test".into()];
+    cluster.file.limits.retries = 0;
+
+    let new = cluster.config();
+    let diff =
+        Running::start(["config".as_ref(), "diff".as_ref(), old.as_os_str(), new.as_os_str()]).finish();
+    let dry = cluster.run(&["reload", "--dry-run"]);
+    for told in [&diff, &dry] {
+        let row =
+            |key: &str| told.out.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
+        assert!(told.code == Some(0) && row("site.alpha.hosts").ends_with("live"), "{told:?}");
+        assert!(row("limits.retries").ends_with("live"), "{told:?}");
+    }
+    assert_eq!((status(&cluster, "alpha.test"), status(&cluster, "new.test")), (200, 421), "it is as it was");
+    let done = cluster.run(&["reload"]);
+    assert!(done.code == Some(0) && done.out.contains("all parts that run go by it (epoch 2)"), "{done:?}");
+    assert_eq!((status(&cluster, "alpha.test"), status(&cluster, "new.test")), (421, 200));
+    assert!(cluster.run(&["reload"]).out.contains("nothing has changed"));
+
+    // What only the edge reads waits for its restart; what takes a stop of all, or is wrong, changes nothing.
+    cluster.file.edges[0].proxy_protocol = true;
+    let done = cluster.run(&["reload"]);
+    assert!(done.code == Some(0) && done.out.contains("restart of edge1"), "{done:?}");
+    assert_eq!(status(&cluster, "new.test"), 200);
+    cluster.file.sites[0].hosts = vec!["other.test".into()];
+    cluster.file.sites[1].name = "gamma".into();
+    let refused = cluster.run(&["reload"]);
+    assert!(refused.code == Some(2) && refused.err.contains("nothing is changed"), "{refused:?}");
+    std::fs::write(cluster.path("wrong.toml"), "[cluster]\nname = 3\n").unwrap();
+    let wrong =
+        Running::start(["reload".as_ref(), "--config".as_ref(), cluster.path("wrong.toml").as_os_str()]);
+    assert_eq!(wrong.finish().code, Some(2));
+    assert_eq!((status(&cluster, "other.test"), status(&cluster, "new.test")), (421, 200));
+    end(parts);
+}
+
+#[test]
+fn sighup_to_any_part_is_a_reload() {
+    let (mut cluster, parts) = started();
+    for (round, part) in parts.iter().enumerate() {
+        let host = format!("host{round}.test");
+        cluster.file.sites[0].hosts = vec![host.clone()];
+        cluster.config();
+        part.signal(Signal::HUP);
+        eventually("the edge goes by it", || status(&cluster, &host) == 200);
+    }
+    cluster.file.sites[0].hosts = vec!["beta.test".into()];
+    cluster.config();
+    parts[0].signal(Signal::HUP);
+    eventually("its log says why not", || parts[0].err().contains("SIGHUP: "));
+    assert_eq!(status(&cluster, "host2.test"), 200, "and nothing changes");
+    end(parts);
+}
+
+/// Without a cluster there is nothing to do.
+#[test]
+fn a_cluster_that_does_not_run_is_told() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let refused = cluster.run(&["reload"]);
+    assert!(refused.code == Some(2) && refused.err.contains("no part of"), "{refused:?}");
+}
+
+/// A damaged roster costs nothing: its copy is read.
+#[test]
+fn a_roster_that_is_scribbled_over_has_a_copy() {
+    let (mut cluster, mut parts) = started();
+    cluster.file.sites[0].hosts = vec!["new.test".into()];
+    assert_eq!(cluster.run(&["reload"]).code, Some(0));
+    std::fs::write(
+        cluster.run_dir().join("roster/newest.toml"),
+        "# sidelong roster epoch 9 check 1\nnonsense",
+    )
+    .unwrap();
+    parts.pop().expect("the edge").kill();
+    parts.push(cluster.part("edge", "edge1"));
+    eventually("it serves what was adopted", || status(&cluster, "new.test") == 200);
+    cluster.file.sites[0].hosts = vec!["newer.test".into()];
+    let done = cluster.run(&["reload"]);
+    assert!(done.out.contains("epoch 3"), "{done:?}");
+    assert_eq!(status(&cluster, "newer.test"), 200);
+    for copy in ["roster/newest.toml", "roster/copy.toml"] {
+        std::fs::remove_file(cluster.run_dir().join(copy)).unwrap();
+    }
+    eventually("it is written again", || cluster.run_dir().join("roster/newest.toml").exists());
+    assert!(cluster.run(&["reload"]).out.contains("nothing has changed"));
+    end(parts);
+}
