@@ -46,6 +46,7 @@ impl Reload {
                 "no part of {name} runs here (in {place}): a part reads the file when it starts"
             ))
         })?;
+        let file = ClusterFile::clone(&cluster.file);
         let changes = diff(&roster.file, &file)?;
         Ok(Reload { run, roster, file, changes })
     }

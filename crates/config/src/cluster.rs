@@ -30,7 +30,7 @@ const NOTICE_MAX: Duration = Duration::from_secs(5);
 /// A checked cluster. All processes that read the same file get the same one, including indices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cluster {
-    /// The file.
+    /// The file, with the run directory that it means.
     pub file: Arc<ClusterFile>,
     /// Epoch of the roster that has that file; 0 if no part has adopted it yet.
     pub epoch: u64,
@@ -218,11 +218,15 @@ impl Cluster {
         let sites = sites(file, pool);
         let nodes = nodes(file, &sites, pool)?;
         check::processes(file, &nodes)?;
+        let name = file.cluster.name.clone();
+        let run_dir = file.cluster.run_dir.clone().unwrap_or_else(|| default_run_dir(&name));
+        let mut meant = file.clone();
+        meant.cluster.run_dir = Some(run_dir.clone());
         Ok(Cluster {
-            file: Arc::new(file.clone()),
+            file: Arc::new(meant),
             epoch: 0,
-            name: file.cluster.name.clone(),
-            run_dir: file.cluster.run_dir.clone().unwrap_or_else(|| default_run_dir(&file.cluster.name)),
+            name,
+            run_dir,
             fabric: file.cluster.fabric,
             secret: secret(&file.cluster),
             verbs: file.verbs.clone(),

@@ -48,7 +48,12 @@ pub enum Takes {
 pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
     let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
     let mut differences = Vec::new();
-    walk("", Some(&written(old)?), Some(&written(new)?), &mut differences);
+    walk(
+        "",
+        Some(&written(&pair.old_cluster.file)?),
+        Some(&written(&pair.new_cluster.file)?),
+        &mut differences,
+    );
     let change = |Difference { key, old, new }| {
         let shown = |value: Value| if key == SECRET { "(secret)".to_owned() } else { value.to_string() };
         let class = class(&key).expect("every key has a class");
@@ -65,8 +70,8 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
 /// As [`diff`].
 pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
     let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
-    let (mut tables, mut differences) = (written(old)?, Vec::new());
-    walk("", Some(&tables), Some(&written(new)?), &mut differences);
+    let (mut tables, mut differences) = (written(&pair.old_cluster.file)?, Vec::new());
+    walk("", Some(&tables), Some(&written(&pair.new_cluster.file)?), &mut differences);
     for Difference { key, new, .. } in differences {
         if class(&key).is_some_and(|class| pair.takes(&key, class) == Takes::Nothing) {
             put(&mut tables, &key, new);
