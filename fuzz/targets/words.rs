@@ -50,7 +50,7 @@ enum Others {
 fuzz_target!(|input: Input| {
     let homes = [Some(0), Some(0), Some(1), None].map(|home: Option<usize>| home.map(SiteId::new));
     let pool = Pool::new([1; SITES], homes)
-        .with_fronts(FRONTS)
+        .with_fronts((0..FRONTS).map(EdgeId::new))
         .with_silent(input.silent)
         .with_cuts(input.cuts)
         .with_changes(input.changes.then_some(50_000_000));
@@ -129,6 +129,6 @@ fn judge(op: Op, new: u64, pool: &Pool) {
             assert!(site.index() < SITES && pool.allows(site, Budget::decode(new)), "{op:?}");
         }
         Word::Ownership(node) => assert!(node.index() < NODES && pool.ownership(new).is_some(), "{op:?}"),
-        Word::Ack(_) | Word::Front(..) | Word::Counter(..) => panic!("it is not a mover's: {op:?}"),
+        Word::Ack(_) | Word::Front(..) | Word::Counter(..) | Word::Epoch => panic!("it is not a mover's: {op:?}"),
     }
 }
