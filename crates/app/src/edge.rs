@@ -51,7 +51,7 @@ pub struct EdgeOptions {
 /// # Errors
 /// If the cluster has no edge of that name, or the edge cannot expose its memory, listen, or use a file of its entry.
 pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
-    let parts = Arc::new(Parts::new(roster::enter(spec.cluster)?)?);
+    let parts = Arc::new(Parts::new(roster::enter(spec.cluster, &spec.name)?)?);
     let index = parts::find("edge", &spec.name, parts.cluster.edges.iter().map(|edge| &*edge.name))?;
     let view = Arc::new(parts.view());
     let settings =
@@ -313,6 +313,7 @@ pub(crate) fn watch(
         brain,
         gatekeeper: None,
         mover: parts.mover(owner)?,
+        fronts: parts.cluster.fronts.iter().map(|front| front.name.clone()).collect(),
         sensitivity: parts.cluster.reconfig.sensitivity,
         events,
     })

@@ -39,7 +39,11 @@ impl Follower {
             run: parts.run.clone(),
             part: part.to_owned(),
             file: Arc::clone(&cluster.file),
-            newest: Roster { epoch: cluster.epoch, file: ClusterFile::clone(&cluster.file) },
+            newest: Roster {
+                epoch: cluster.epoch,
+                lost: cluster.lost.clone(),
+                file: ClusterFile::clone(&cluster.file),
+            },
             stated,
             config: Arc::clone(&parts.config),
             take,
@@ -86,7 +90,7 @@ impl Follower {
 
     fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
         let file = live(&self.file, &newest.file)?;
-        (self.take)(Cluster { epoch: newest.epoch, ..file.cluster()? })?;
+        (self.take)(newest.of(file.cluster()?))?;
         self.file = Arc::new(file);
         Ok(())
     }

@@ -26,7 +26,7 @@ use crate::roster;
 /// # Errors
 /// If the cluster has no front of that name, or the front cannot expose its memory or control its proxy.
 pub fn start(spec: PartSpec) -> Result<Running, Failure> {
-    let parts = Arc::new(Parts::new(roster::enter(spec.cluster)?)?);
+    let parts = Arc::new(Parts::new(roster::enter(spec.cluster, &spec.name)?)?);
     let (index, entry) = find(&parts.cluster, &spec.name)?;
     // Before other threads: it may drop privileges, which are each thread's own.
     let (adapter, regions) = match entry.proxy {

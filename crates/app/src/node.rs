@@ -57,7 +57,7 @@ pub struct NodeOptions {
 /// If the cluster has no node of that name, or the node cannot listen, expose its memory, or collect its load as the file says.
 pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let PartSpec { cluster, name, events } = spec;
-    let cluster = roster::enter(cluster)?;
+    let cluster = roster::enter(cluster, &name)?;
     let index = parts::find("node", &name, cluster.nodes.iter().map(|node| &*node.name))?;
     let node = cluster.nodes[index].clone();
     let joined = options.join_cgroup.as_deref();

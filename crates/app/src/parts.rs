@@ -280,11 +280,18 @@ impl Parts {
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
         Pool::new(floors, homes)
-            .with_fronts((0..self.cluster.fronts.len()).map(EdgeId::new))
+            .with_fronts(self.fronts())
             .with_silent(silent)
             .with_cuts(self.cuts())
             .with_changes(self.change_max().map(|time| time.as_nanos() as u64))
             .of_epoch(self.cluster.epoch)
+    }
+
+    /// The fronts that movers ask: all that have not been lost.
+    fn fronts(&self) -> impl Iterator<Item = EdgeId> {
+        let fronts = self.cluster.fronts.iter().enumerate();
+        let left = fronts.filter(|(_, front)| !self.cluster.lost.contains(&front.name));
+        left.map(|(index, _)| EdgeId::new(index))
     }
 
     /// By site, whether its requests that outlast a drain are cut.

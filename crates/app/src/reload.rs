@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use sidelong_config::{Change, ClusterFile, Takes, diff};
+use sidelong_config::{Change, Cluster, ClusterFile, Takes, diff};
 use sidelong_edge::check_tls;
 use sidelong_fabric::RunDirectory;
+use sidelong_reconfig::front_region;
 
 use crate::failure::Failure;
-use crate::parts::certificates;
+use crate::parts::{self, certificates};
 use crate::roster::{self, Roster};
 
 /// Pause between two looks at who has adopted it.
@@ -29,23 +30,11 @@ impl Reload {
     /// If it cannot be used, or no part of its cluster runs on this machine.
     pub fn new(file: ClusterFile) -> Result<Self, Failure> {
         let cluster = file.cluster()?;
-        if !roster::has_one(&cluster) {
-            return Err(Failure::new(
-                "only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and restart \
-                 one part after another",
-            ));
-        }
         for edge in &cluster.edges {
             check_tls(&edge.name, &certificates(edge), edge.client_ca.as_deref())?;
         }
         let run = RunDirectory::at(&cluster.run_dir);
-        let roster = Roster::read(&run).filter(|roster| roster.is_alive(&run));
-        let roster = roster.ok_or_else(|| {
-            let (name, place) = (&cluster.name, run.path().display());
-            Failure::new(format!(
-                "no part of {name} runs here (in {place}): a part reads the file when it starts"
-            ))
-        })?;
+        let roster = alive(&cluster, &run)?;
         let file = ClusterFile::clone(&cluster.file);
         let changes = diff(&roster.file, &file)?;
         Ok(Reload { run, roster, file, changes })
@@ -73,15 +62,59 @@ impl Reload {
         if changes.is_empty() {
             return Ok(roster.epoch);
         }
-        let next = roster::change(&run, &roster, file)?;
-        let Err(Failure(why)) = await_parts(&run, &next, wait) else { return Ok(next.epoch) };
-        let back = roster::change(&run, &next, roster.file);
-        let back = back.and_then(|back| await_parts(&run, &back, wait));
-        Err(Failure::new(match back {
-            Ok(()) => format!("nothing is changed, because {why}"),
-            Err(Failure(then)) => format!("{why}; and not all parts went back: {then}"),
-        }))
+        let next = roster.followed_by(file);
+        adopt(&run, &roster, next, wait)
     }
+}
+
+/// Has nobody wait for an edge or front of a cluster any more, because nothing of it is left: neither its process nor, beside a
+/// proxy of another make, that proxy. If it starts again, it belongs to the cluster again. Returns the epoch.
+///
+/// # Errors
+/// If the cluster does not run here or has no such front, if that runs, or a part does not go by it.
+pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failure> {
+    let run = RunDirectory::at(&cluster.run_dir);
+    let roster = alive(cluster, &run)?;
+    let current = roster.cluster()?;
+    parts::find("edge or front", name, current.fronts.iter().map(|front| &*front.name))?;
+    if run.is_exposed(&front_region(name)) {
+        return Err(Failure::new(format!(
+            "{name} runs here: end it, and then remove it if nodes still wait for it"
+        )));
+    }
+    if roster.lost.contains(name) {
+        return Ok(roster.epoch);
+    }
+    let mut next = roster.followed_by(roster.file.clone());
+    next.lost.insert(name.to_owned());
+    adopt(&run, &roster, next, wait)
+}
+
+/// The roster of a cluster of which a part runs here.
+fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
+    if !roster::has_one(cluster) {
+        return Err(Failure::new(
+            "only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and restart \
+             one part after another",
+        ));
+    }
+    let roster = Roster::read(run).filter(|roster| roster.is_alive(run));
+    roster.ok_or_else(|| {
+        let (name, place) = (&cluster.name, run.path().display());
+        Failure::new(format!("no part of {name} runs here (in {place}): a part reads the file when it starts"))
+    })
+}
+
+/// Has all parts that run go by `next` instead of `last` within `wait`, and returns its epoch. If one refuses, all go back.
+fn adopt(run: &RunDirectory, last: &Roster, next: Roster, wait: Duration) -> Result<u64, Failure> {
+    roster::change(run, &next)?;
+    let Err(Failure(why)) = await_parts(run, &next, wait) else { return Ok(next.epoch) };
+    let back = Roster { lost: last.lost.clone(), ..next.followed_by(last.file.clone()) };
+    let back = roster::change(run, &back).and_then(|()| await_parts(run, &back, wait));
+    Err(Failure::new(match back {
+        Ok(()) => format!("nothing is changed, because {why}"),
+        Err(Failure(then)) => format!("{why}; and not all parts went back: {then}"),
+    }))
 }
 
 /// Waits until all parts that run go by `next`.

@@ -1,10 +1,10 @@
 //! The roster: the cluster file by which all parts on a machine go, and its epoch, which grows with each change.
 //!
 //! The first part that starts writes it from its own cluster file. A part that starts beside others goes by theirs, so that a
-//! file that somebody is editing changes nothing until it is adopted ([`change`]). The roster is a file in a directory of its own
+//! file that somebody is editing changes nothing until it is adopted ([`crate::reload`]). The roster is a file in a directory of its own
 //! in the run directory: a line about it, and the cluster file as TOML. There are two copies, and each is replaced whole.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
@@ -37,6 +37,8 @@ const TITLE: &str = "# sidelong roster";
 pub struct Roster {
     /// 1 for the first.
     pub epoch: u64,
+    /// See [`Cluster::lost`].
+    pub lost: BTreeSet<String>,
     /// The file.
     pub file: ClusterFile,
 }
@@ -50,12 +52,13 @@ impl Roster {
         })
     }
 
-    /// The epoch of the newest one of a run directory, if that has this file. A thousand parts may start at once, so it is not
-    /// parsed.
-    fn epoch_of(run: &RunDirectory, file: &ClusterFile) -> Option<u64> {
+    /// `cluster` as the newest one of a run directory has it, if that has the same file. A thousand parts may start at once, so
+    /// it is not parsed.
+    fn same(run: &RunDirectory, cluster: &Cluster) -> Option<Cluster> {
         let text = read(run, COPIES[0]).ok()?;
-        let (epoch, body) = Roster::checked(&text)?;
-        file.to_toml().is_ok_and(|file| file == body).then_some(epoch)
+        let (epoch, lost, body) = Roster::checked(&text)?;
+        let is_same = cluster.file.to_toml().is_ok_and(|file| file == body);
+        is_same.then(|| Cluster { epoch, lost, ..cluster.clone() })
     }
 
     /// What it means.
@@ -63,7 +66,20 @@ impl Roster {
     /// # Errors
     /// If a value is not usable.
     pub fn cluster(&self) -> Result<Cluster, Failure> {
-        Ok(Cluster { epoch: self.epoch, ..self.file.cluster()? })
+        Ok(self.of(self.file.cluster()?))
+    }
+
+    /// A cluster of this roster, which was made of its file, or of what a part takes over of that.
+    pub(crate) fn of(&self, cluster: Cluster) -> Cluster {
+        Cluster { epoch: self.epoch, lost: self.lost.clone(), ..cluster }
+    }
+
+    /// The next one, with what `file` still has of those that were lost.
+    pub(crate) fn followed_by(&self, file: ClusterFile) -> Roster {
+        let edges = file.edges.iter().map(|edge| &edge.name);
+        let names: BTreeSet<_> = edges.chain(file.fronts.iter().map(|front| &front.name)).collect();
+        let lost = self.lost.iter().filter(|name| names.contains(name)).cloned().collect();
+        Roster { epoch: self.epoch + 1, lost, file }
     }
 
     /// Whether a part of it runs.
@@ -95,25 +111,27 @@ impl Roster {
         cluster.nodes.iter().map(node).chain(cluster.fronts.iter().map(front)).collect()
     }
 
-    /// The epoch and the file of a copy that is whole.
-    fn checked(text: &str) -> Option<(u64, &str)> {
+    /// The epoch, who is lost, and the file, of a copy that is whole.
+    fn checked(text: &str) -> Option<(u64, BTreeSet<String>, &str)> {
         let (title, body) = text.split_once('\n')?;
-        let words = title.strip_prefix(TITLE)?;
-        let figures: Vec<_> = words.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).collect();
-        let [epoch, sum] = figures[..] else { return None };
-        (sum == check(epoch, body)).then_some((epoch, body))
+        let (head, sum) = title.strip_prefix(TITLE)?.split_once(" check ")?;
+        let (epoch, lost) = head.strip_prefix(" epoch ")?.split_once(" lost ")?;
+        let lost = lost.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        (sum == check(head, body).to_string()).then_some((epoch.parse().ok()?, lost, body))
     }
 
     fn parse(text: &str) -> Result<Roster, String> {
-        let (epoch, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
-        Ok(Roster { epoch, file: ClusterFile::parse(body, COPIES[0]).map_err(|error| error.to_string())? })
+        let (epoch, lost, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
+        let file = ClusterFile::parse(body, COPIES[0]).map_err(|error| error.to_string())?;
+        Ok(Roster { epoch, lost, file })
     }
 
     fn text(&self) -> Result<String, Failure> {
         let body = self.file.to_toml()?;
-        let mut text = format!("{TITLE} epoch {} check {}\n", self.epoch, check(self.epoch, &body));
-        let _ = text.write_str(&body);
-        Ok(text)
+        let lost: Vec<_> = self.lost.iter().map(String::as_str).collect();
+        let head = format!(" epoch {} lost {}", self.epoch, lost.join(","));
+        let sum = check(&head, &body);
+        Ok(format!("{TITLE}{head} check {sum}\n{body}"))
     }
 
     fn write(&self, run: &RunDirectory) -> Result<(), Failure> {
@@ -171,72 +189,79 @@ pub fn current(cluster: Cluster) -> Result<Cluster, Failure> {
     let newest = newest.filter(|newest| newest.file.cluster.name == cluster.name);
     match newest.filter(|newest| newest.is_alive(&run)) {
         // As whoever has it may have changed it since.
-        Some(newest) if newest.file == *cluster.file => Ok(Cluster { epoch: newest.epoch, ..cluster }),
+        Some(newest) if newest.file == *cluster.file => Ok(newest.of(cluster)),
         Some(newest) => newest.cluster(),
         None => Ok(cluster),
     }
 }
 
-/// The cluster by which a part goes that starts with the file of `cluster`.
+/// The cluster by which the part of that name goes, which starts with the file of `cluster`. If it was lost, it is no more.
 ///
 /// # Errors
 /// If the run directory cannot be used.
-pub(crate) fn enter(cluster: Cluster) -> Result<Cluster, Failure> {
+pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
     if !has_one(&cluster) {
         return Ok(cluster);
     }
     let run = RunDirectory::open(&cluster.run_dir)?;
     for _ in 0..LOCKS_MAX {
-        if let Some(epoch) = Roster::epoch_of(&run, &cluster.file) {
-            return Ok(Cluster { epoch, ..cluster });
+        if let Some(same) = Roster::same(&run, &cluster).filter(|same| !same.lost.contains(part)) {
+            return Ok(same);
         }
         if let Some(_alone) = RunDirectory::open(place(&run).path())?.lock(LOCK)? {
-            return enter_alone(cluster, &run);
+            return enter_alone(cluster, &run, part);
         }
     }
     Err(busy())
 }
 
 /// What a part goes by that starts, with the roster to itself.
-fn enter_alone(cluster: Cluster, run: &RunDirectory) -> Result<Cluster, Failure> {
+fn enter_alone(cluster: Cluster, run: &RunDirectory, part: &str) -> Result<Cluster, Failure> {
     let last = Roster::read(run);
-    match last {
-        Some(last) if last.file == *cluster.file => Ok(Cluster { epoch: last.epoch, ..cluster }),
-        Some(last) if last.is_alive(run) && last.file.cluster.name != cluster.name => {
+    let is_alive = last.as_ref().is_some_and(|last| last.is_alive(run));
+    let last = match last {
+        Some(last) if last.file == *cluster.file => last,
+        Some(last) if is_alive && last.file.cluster.name != cluster.name => {
             let (name, place) = (&last.file.cluster.name, run.path().display());
-            Err(Failure::new(format!(
+            return Err(Failure::new(format!(
                 "another cluster, {name}, runs in {place}: give this one a run_dir of its own"
-            )))
+            )));
         }
-        Some(last) if last.is_alive(run) => {
+        Some(last) if is_alive => {
             tracing::warn!(
                 "the cluster that runs goes by another file than this part was given, and so does this part: `sidelong reload` \
                  has them adopt the file"
             );
-            last.cluster()
+            last
         }
         last => {
-            let epoch = last.map_or(0, |last| last.epoch) + 1;
-            Roster { epoch, file: ClusterFile::clone(&cluster.file) }.write(run)?;
-            Ok(Cluster { epoch, ..cluster })
+            let (epoch, file) = (last.map_or(0, |last| last.epoch) + 1, ClusterFile::clone(&cluster.file));
+            let first = Roster { epoch, lost: BTreeSet::new(), file };
+            first.write(run)?;
+            first
         }
+    };
+    if !last.lost.contains(part) {
+        return if last.file == *cluster.file { Ok(last.of(cluster)) } else { last.cluster() };
     }
+    let mut next = last.followed_by(last.file.clone());
+    next.lost.remove(part);
+    next.write(run)?;
+    next.cluster()
 }
 
-/// Writes a roster with that file, which follows `last`.
+/// Writes `next`, which follows the newest.
 ///
 /// # Errors
 /// If somebody else has changed it meanwhile, or it cannot be written.
-pub fn change(run: &RunDirectory, last: &Roster, file: ClusterFile) -> Result<Roster, Failure> {
+pub(crate) fn change(run: &RunDirectory, next: &Roster) -> Result<(), Failure> {
     let _alone = lock(run)?;
-    if Roster::read(run).is_some_and(|newest| newest.epoch != last.epoch) {
+    if Roster::read(run).is_some_and(|newest| newest.epoch + 1 != next.epoch) {
         return Err(Failure::new(
             "somebody else has changed the cluster at this moment: look, and try again",
         ));
     }
-    let next = Roster { epoch: last.epoch + 1, file };
-    next.write(run)?;
-    Ok(next)
+    next.write(run)
 }
 
 /// Writes one again that was lost.
@@ -289,6 +314,6 @@ fn read(run: &RunDirectory, name: &str) -> io::Result<String> {
     Ok(text)
 }
 
-fn check(epoch: u64, body: &str) -> u64 {
-    fnv1a(format!("{epoch}\n{body}").as_bytes())
+fn check(head: &str, body: &str) -> u64 {
+    fnv1a(format!("{head}\n{body}").as_bytes())
 }

@@ -1,5 +1,6 @@
 //! The meaning of a cluster file: every node has a name and a site.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct Cluster {
     pub file: Arc<ClusterFile>,
     /// Epoch of the roster that has that file; 0 if no part has adopted it yet.
     pub epoch: u64,
+    /// Edges and fronts of the file of which nothing is left, as a person has said: nobody waits for them.
+    pub lost: BTreeSet<String>,
     /// Its name.
     pub name: String,
     /// The directory of its regions, keys and process files.
@@ -225,6 +228,7 @@ impl Cluster {
         Ok(Cluster {
             file: Arc::new(meant),
             epoch: 0,
+            lost: BTreeSet::new(),
             name,
             run_dir,
             fabric: file.cluster.fabric,

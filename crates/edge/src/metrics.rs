@@ -15,12 +15,14 @@ mod requests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sidelong_layout::{NodeId, SiteId, Time};
@@ -60,6 +62,11 @@ struct EndLabel {
     end: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ForLabel {
+    r#for: String,
+}
+
 /// `sidelong_edge_node_site` has a series for each node and site up to this many, some 4 MB of text. In a larger cluster
 /// each node has one series, for the site that it serves.
 const NODE_SITE_SERIES_MAX: usize = 65_536;
@@ -72,6 +79,7 @@ pub struct Metrics {
     requests: Arc<Requests>,
     moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
+    waiting: Family<ForLabel, Gauge<f64, AtomicU64>>,
     move_seconds: Histogram,
     discarded_reads: Counter,
     /// Names of the sites, for labels.
@@ -96,6 +104,7 @@ impl Metrics {
             requests,
             moves: Family::default(),
             abandoned: Family::default(),
+            waiting: Family::default(),
             move_seconds: Histogram::new(MOVE_S),
             discarded_reads: Counter::default(),
             registry: Registry::default(),
@@ -111,6 +120,12 @@ impl Metrics {
             "moves_abandoned",
             "Moves begun and not completed, and repairs, by how they ended",
             metrics.abandoned.clone(),
+        );
+        registry.register_with_unit(
+            "moves_waiting",
+            "How long no node has moved because an edge or front says nothing, by its name; absent while none waits",
+            Unit::Seconds,
+            metrics.waiting.clone(),
         );
         registry.register_with_unit(
             "move_duration",
@@ -166,6 +181,17 @@ impl Metrics {
     /// Counts a move or repair that ended otherwise; `end` is one of a closed set of words.
     pub fn abandoned(&self, end: &'static str) {
         self.abandoned.get_or_create(&EndLabel { end }).inc();
+    }
+
+    /// Shows how long moves have waited for an edge or front that says nothing; `None` if they do not.
+    pub(crate) fn moves_waiting(&self, front: &str, time: Option<Duration>) {
+        match time {
+            Some(time) => {
+                let label = ForLabel { r#for: front.to_owned() };
+                self.waiting.get_or_create(&label).set(time.as_secs_f64());
+            }
+            None => _ = self.waiting.remove(&ForLabel { r#for: front.to_owned() }),
+        }
     }
 
     /// Counts a client of a thread that was disconnected before it had sent a whole request.

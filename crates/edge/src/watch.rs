@@ -70,6 +70,8 @@ pub struct Watch {
     pub gatekeeper: Option<Gatekeeper>,
     /// Carries out moves.
     pub mover: Mover,
+    /// The names of all edges and fronts, for the metrics.
+    pub fronts: Vec<String>,
     /// S: the interval between two scans.
     pub sensitivity: Duration,
     /// What it is to go by from now on, if that may change while it runs.
@@ -87,7 +89,16 @@ impl Watch {
             up: vec![true; nodes],
             ready: false,
             stale: false,
+            waiting: vec![None; self.fronts.len()],
         };
+        // Before it looks: a mover that has not seen the epoch then is seen (`state::drained`).
+        while !stop.load(Ordering::Relaxed) {
+            self.links.scan(clock::now());
+            if self.links.raise_epoch(self.mover.epoch()) {
+                break;
+            }
+            std::thread::sleep(self.sensitivity);
+        }
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             self.look(&mut tick);
@@ -97,7 +108,7 @@ impl Watch {
         }
         let deadline = Instant::now() + drain;
         while !self.mover.is_idle() && Instant::now() < deadline {
-            self.drive();
+            self.drive(&mut tick);
             std::thread::sleep(self.sensitivity);
         }
     }
@@ -151,12 +162,16 @@ impl Watch {
             seen.show(now, &tick.readings, &self.links, |node| self.brain.workers(node));
         }
         self.tell(tick, now, seen);
+        if let Some(metrics) = &self.metrics {
+            let waiting = self.fronts.iter().zip(&tick.waiting).filter_map(|(front, since)| Some((front, (*since)?)));
+            waiting.for_each(|(front, since)| metrics.moves_waiting(front, Some(now.since(since))));
+        }
         // Words are put right where no moves are planned, too.
         self.mover.look(self.links.last_scan(), now);
         if self.brain.decides() {
             self.decide(tick, now);
         }
-        self.drive();
+        self.drive(tick);
     }
 
     fn adopt(&mut self, adopted: Adopted) {
@@ -229,8 +244,17 @@ impl Watch {
         }
     }
 
-    fn drive(&mut self) {
+    fn drive(&mut self, tick: &mut Tick) {
         while let Some(report) = self.mover.drive(&mut self.links, clock::now, |_| ()) {
+            if report.moved() {
+                // All have said that the node had left.
+                let fronts = self.fronts.iter().zip(&mut tick.waiting);
+                for (front, _) in fronts.filter_map(|(front, since)| Some((front, since.take()?))) {
+                    self.metrics.iter().for_each(|metrics| metrics.moves_waiting(front, None));
+                }
+            } else if let Some(front) = report.silent_front() {
+                tick.waiting[front.index()].get_or_insert(report.began);
+            }
             if let Some(metrics) = &self.metrics {
                 match report.plan() {
                     Some(plan) if report.moved() => metrics.moved(plan, report.ended.since(report.began)),
@@ -248,4 +272,6 @@ struct Tick {
     up: Vec<bool>,
     ready: bool,
     stale: bool,
+    /// By front, since when it has kept nodes from moving by saying nothing, if it has.
+    waiting: Vec<Option<Time>>,
 }

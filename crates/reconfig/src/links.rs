@@ -281,19 +281,22 @@ impl Links {
         reply
     }
 
-    /// Raises the board's epoch to that of a newer roster, unless it is there already or the board cannot be reached. Whoever
-    /// adopts the roster does so, because whoever wrote it may have died.
-    pub fn raise_epoch(&mut self, epoch: u64) {
+    /// Raises the board's epoch to that of a newer roster, and returns whether it is there. Whoever adopts the roster does so,
+    /// because whoever wrote it may have died.
+    pub fn raise_epoch(&mut self, epoch: u64) -> bool {
+        if epoch == 0 {
+            return true;
+        }
         for _ in 0..RAISES_MAX {
             match self.execute(Op::Read(Word::Epoch)) {
                 Reply::Value(found) if found < epoch => {
-                    let op = Op::CompareAndSwap { word: Word::Epoch, expected: found, new: epoch };
-                    self.execute(op);
+                    self.execute(Op::CompareAndSwap { word: Word::Epoch, expected: found, new: epoch });
                 }
-                Reply::Value(_) => return,
+                Reply::Value(_) => return true,
                 Reply::Lost => {}
             }
         }
+        false
     }
 
     /// What a front states. Its memory may outlive it, so that it is asked in any case whether it lives.

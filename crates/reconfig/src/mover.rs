@@ -3,7 +3,7 @@
 use sidelong_layout::{EdgeId, Lock, NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_state::{
-    Holder, Memo, Move, Outcome, PaperMove, Plan, Pool, Protocol, Reply, Step, Time, Timing, UpdateCounter,
+    Holder, Memo, Move, Outcome, PaperMove, Plan, Pool, Protocol, Reply, Step, Time, Timing, Undrained, UpdateCounter,
 };
 
 use crate::links::{Links, Scan, is_exact};
@@ -75,6 +75,14 @@ impl Report {
     /// Whether the node of the plan now serves its new site.
     pub fn moved(&self) -> bool {
         self.outcome == Outcome::Moved
+    }
+
+    /// The front that kept the node where it was by saying nothing: it may hang, or nothing of it may be left.
+    pub const fn silent_front(&self) -> Option<EdgeId> {
+        match self.outcome {
+            Outcome::NotDrained(Undrained::Unseen(front) | Undrained::Unread(front)) => Some(front),
+            _ => None,
+        }
     }
 
     /// Whether it is a move for which another mover was faster, as two compete for most moves.
@@ -197,6 +205,11 @@ impl Mover {
     pub fn several(self) -> Self {
         let tasks_max = if self.protocol == Protocol::Lease { MOVES_MAX } else { 1 };
         Mover { tasks_max, ..self }
+    }
+
+    /// Epoch of the roster that it goes by.
+    pub fn epoch(&self) -> u64 {
+        self.pool.epoch()
     }
 
     /// Goes by another roster from now on. What is under way ends by the one that it began with.

@@ -12,6 +12,7 @@ use crate::history::{self, HistoryArgs};
 use crate::init::{self, InitArgs};
 use crate::part::{self, PartArgs};
 use crate::reload::{self, ReloadArgs};
+use crate::remove::{self, RemoveArgs};
 use crate::status::{self, StatusArgs};
 use crate::top::{self, TopArgs};
 use crate::up::{self, ExecArgs, UpArgs};
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Move(MoveArgs),
     /// Have the parts of a running cluster adopt its changed file: all of them, or none.
     Reload(ReloadArgs),
+    /// Say that nothing is left of an edge or front, so that moves no longer wait for it.
+    Remove(RemoveArgs),
     /// Run one node of a cluster file: an origin server with a load record that edges read.
     Node(PartArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
@@ -94,6 +97,7 @@ impl Command {
             Command::Resume(args) => by_hand::resume(args, is_quiet),
             Command::Move(args) => by_hand::move_to(args, is_quiet),
             Command::Reload(args) => reload::run(args, is_quiet),
+            Command::Remove(args) => remove::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
             Command::Edge(args) => run_part(args, part::edge),
             Command::Front(args) => match &args.ask {

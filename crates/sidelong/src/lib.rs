@@ -23,6 +23,7 @@ mod page;
 mod part;
 mod progress;
 mod reload;
+mod remove;
 mod research;
 mod running;
 mod status;

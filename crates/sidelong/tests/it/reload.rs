@@ -1,6 +1,9 @@
 //! `sidelong reload`, `sidelong config diff` and SIGHUP: a cluster of processes goes by a changed file.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
+use sidelong_config::{FrontEntry, Proxy};
 use sidelong_testing::{Cluster, Running, eventually, try_get};
 
 /// Sites alpha and beta with a node each behind an edge, started by hand.
@@ -115,4 +118,46 @@ fn a_roster_that_is_scribbled_over_has_a_copy() {
     eventually("it is written again", || cluster.run_dir().join("roster/newest.toml").exists());
     assert!(cluster.run(&["reload"]).out.contains("nothing has changed"));
     end(parts);
+}
+
+/// A front whose proxy goes on without it keeps nodes from moving, until it is back or a person says that nothing of it is left.
+#[test]
+fn moves_wait_for_a_front_that_is_away_until_it_is_removed_as_lost() {
+    let mut cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Library));
+    cluster.file.reconfig.drain_max = Duration::from_millis(100);
+    let nodes = ["n1", "n2", "n3", "n4"].map(|name| cluster.part("node", name));
+    let edge = cluster.part("edge", "edge1");
+    let begin = || {
+        let front = cluster.part("front", "web1");
+        eventually("nodes move", || {
+            cluster.run(&["move", "n3", "alpha"]).code == Some(0) && cluster.run(&["move", "n3", "beta"]).code == Some(0)
+        });
+        cluster.run(&["resume", "n3"]).succeeded();
+        front
+    };
+    let front = begin();
+    let refused = cluster.run(&["remove", "web1", "--lost"]);
+    assert!(refused.code == Some(2) && refused.err.contains("web1 runs here"), "{refused:?}");
+    front.kill();
+    let waits = || cluster.run(&["move", "n3", "alpha"]);
+    let refused = waits();
+    assert!(refused.code == Some(2) && refused.err.contains("web1 has not seen"), "{refused:?}");
+    let removed = cluster.run(&["remove", "web1", "--lost"]);
+    assert!(removed.code == Some(0) && removed.out.contains("nobody waits for web1"), "{removed:?}");
+    cluster.run(&["move", "n3", "alpha"]).succeeded();
+    cluster.run(&["move", "n3", "beta"]).succeeded();
+    cluster.run(&["resume", "n3"]).succeeded();
+    // Once it is back, it is asked again.
+    begin().kill();
+    assert_eq!(waits().code, Some(2));
+    // The edge waits, too, and says for whom.
+    cluster.file.sites[0].floor = 3;
+    cluster.run(&["reload"]).succeeded();
+    let waits = || cluster.figure(0, r#"moves_waiting_seconds{for="web1"}"#);
+    eventually("the edge has a node to move, and waits for the front", || waits() > Some(0.0));
+    cluster.run(&["remove", "web1", "--lost"]).succeeded();
+    eventually("the node moves", || waits().is_none());
+    end(nodes.into_iter().chain([edge]).collect());
 }

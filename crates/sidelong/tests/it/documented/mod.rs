@@ -70,6 +70,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong node", By(&["crates/sidelong/tests/it/parts.rs"])),
     ("sidelong-lab perf", By(&["crates/sidelong/tests/it/perf.rs"])),
     ("sidelong reload", By(&["crates/sidelong/tests/it/reload.rs"])),
+    ("sidelong remove", By(&["crates/sidelong/tests/it/reload.rs"])),
     ("sidelong resume", By(&["crates/sidelong/tests/it/by_hand.rs"])),
     ("sidelong-lab sim compare", Run { after: "sidelong-lab sim run FILE.toml --out DIR" }),
     ("sidelong-lab sim explain", RUN),
