@@ -101,7 +101,9 @@ fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     let roster = Roster::read(run).filter(|roster| roster.is_alive(run));
     roster.ok_or_else(|| {
         let (name, place) = (&cluster.name, run.path().display());
-        Failure::new(format!("no part of {name} runs here (in {place}): a part reads the file when it starts"))
+        Failure::new(format!(
+            "no part of {name} runs here (in {place}): a part reads the file when it starts"
+        ))
     })
 }
 

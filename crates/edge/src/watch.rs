@@ -163,7 +163,8 @@ impl Watch {
         }
         self.tell(tick, now, seen);
         if let Some(metrics) = &self.metrics {
-            let waiting = self.fronts.iter().zip(&tick.waiting).filter_map(|(front, since)| Some((front, (*since)?)));
+            let waiting =
+                self.fronts.iter().zip(&tick.waiting).filter_map(|(front, since)| Some((front, (*since)?)));
             waiting.for_each(|(front, since)| metrics.moves_waiting(front, Some(now.since(since))));
         }
         // Words are put right where no moves are planned, too.

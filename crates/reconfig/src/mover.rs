@@ -3,7 +3,8 @@
 use sidelong_layout::{EdgeId, Lock, NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_state::{
-    Holder, Memo, Move, Outcome, PaperMove, Plan, Pool, Protocol, Reply, Step, Time, Timing, Undrained, UpdateCounter,
+    Holder, Memo, Move, Outcome, PaperMove, Plan, Pool, Protocol, Reply, Step, Time, Timing, Undrained,
+    UpdateCounter,
 };
 
 use crate::links::{Links, Scan, is_exact};

@@ -132,7 +132,8 @@ fn moves_wait_for_a_front_that_is_away_until_it_is_removed_as_lost() {
     let begin = || {
         let front = cluster.part("front", "web1");
         eventually("nodes move", || {
-            cluster.run(&["move", "n3", "alpha"]).code == Some(0) && cluster.run(&["move", "n3", "beta"]).code == Some(0)
+            cluster.run(&["move", "n3", "alpha"]).code == Some(0)
+                && cluster.run(&["move", "n3", "beta"]).code == Some(0)
         });
         cluster.run(&["resume", "n3"]).succeeded();
         front
