@@ -129,6 +129,8 @@ fn judge(op: Op, new: u64, pool: &Pool) {
             assert!(site.index() < SITES && pool.allows(site, Budget::decode(new)), "{op:?}");
         }
         Word::Ownership(node) => assert!(node.index() < NODES && pool.ownership(new).is_some(), "{op:?}"),
-        Word::Ack(_) | Word::Front(..) | Word::Counter(..) | Word::Epoch => panic!("it is not a mover's: {op:?}"),
+        Word::Ack(_) | Word::Front(..) | Word::Counter(..) | Word::Epoch => {
+            panic!("it is not a mover's: {op:?}")
+        }
     }
 }
