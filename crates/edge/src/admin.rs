@@ -182,7 +182,11 @@ mod tests {
     use super::*;
 
     fn admin() -> (Admin, SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        admin_at("127.0.0.1:0")
+    }
+
+    fn admin_at(address: &str) -> (Admin, SocketAddr) {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = || "# HELP a_b B.\n# TYPE a_b counter\na_b_total 1\n# EOF\n".to_owned();
         let pages = Pages {
@@ -250,7 +254,8 @@ mod tests {
 
     #[test]
     fn it_ends_with_its_value() {
-        let (admin, address) = admin();
+        // Where no other test listens, which could be given the port at once.
+        let (admin, address) = admin_at("127.0.7.1:0");
         drop(admin);
         assert!(std::net::TcpStream::connect(address).is_err());
     }
