@@ -129,6 +129,8 @@ impl Hand {
                     self.keep(plan, "not-changed", None, Some(fault.clone()), began.elapsed());
                     return Err(self.not_changed(plan, &fault));
                 }
+                // This process goes by what was adopted when it began.
+                Outcome::Behind => return Err(self.gave_up(plan, outcome)),
                 // Somebody else was faster, or repaired the site first: the plan is made anew.
                 _ if Instant::now() < deadline => std::thread::sleep(RETRY),
                 outcome => return Err(self.gave_up(plan, outcome)),

@@ -75,8 +75,10 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let take_all: Take = {
         let (parts, mut take) = (Arc::clone(&parts), take);
         Box::new(move |cluster| {
-            live.replace(&parts.by(cluster.clone()).edge_settings(index));
-            take(cluster)
+            // Only the thread that decides may refuse it.
+            take(cluster.clone())?;
+            live.replace(&parts.by(cluster).edge_settings(index));
+            Ok(())
         })
     };
     memory.guard(&parts, index, &[], take_all, &shutdown)?;

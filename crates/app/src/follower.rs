@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::inotify;
 use sidelong_config::{Cluster, ClusterFile, live};
 use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
@@ -13,6 +14,10 @@ use sidelong_layout::HEADER_EPOCH;
 use crate::failure::Failure;
 use crate::parts::Parts;
 use crate::roster::{self, Roster};
+
+/// By what a change of the roster shows: a copy is replaced, removed or written to.
+const WATCHED: inotify::WatchFlags =
+    inotify::WatchFlags::MOVED_TO.union(inotify::WatchFlags::DELETE).union(inotify::WatchFlags::CLOSE_WRITE);
 
 /// Makes a part go by another cluster file, of which only live keys differ from the one before.
 pub(crate) type Take = Box<dyn FnMut(Cluster) -> Result<(), Failure> + Send>;
@@ -57,22 +62,25 @@ impl Follower {
     /// # Errors
     /// If the user has no inotify watch left.
     pub(crate) fn report_to(&self, inotify: impl AsFd) -> io::Result<()> {
-        roster::report(&self.run, inotify)
+        inotify::add_watch(inotify, roster::place(&self.run).path(), WATCHED)?;
+        Ok(())
     }
 
     /// Adopts the newest roster, unless it has. One that is refused is refused once, with the reason. One that was lost is
     /// written again.
     pub(crate) fn look(&mut self) {
-        let Some(newest) = Roster::read(&self.run) else {
+        // A part looks at all that becomes of its regions, so this is cheap while nothing has changed.
+        let Some(epoch) = roster::epoch(&self.run) else {
             tracing::error!("the roster was removed or damaged; it is written again");
             if let Err(Failure(why)) = roster::restore(&self.run, &self.newest) {
                 tracing::error!("{why}");
             }
             return;
         };
-        if newest.epoch <= self.newest.epoch {
+        if epoch <= self.newest.epoch {
             return;
         }
+        let Some(newest) = Roster::read(&self.run) else { return };
         let (epoch, adopted) = (newest.epoch, self.adopt(&newest));
         self.newest = newest;
         match adopted {

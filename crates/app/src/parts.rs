@@ -233,7 +233,7 @@ impl Parts {
         // Nodes may have moved since the board was first created.
         let init: Vec<_> = self.board_init().into_iter().map(|site| BoardInit { nodes: 0, ..site }).collect();
         let run = self.run.clone();
-        Box::new(move || expose_board(&host, map, &init, roster::epoch(&run), instance))
+        Box::new(move || expose_board(&host, map, &init, roster::epoch(&run).unwrap_or(0), instance))
     }
 
     pub(crate) fn board_init(&self) -> Vec<BoardInit> {

@@ -45,8 +45,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Watches `own`, the regions of this part alone, and the board, and has the part follow the roster. If one of `own` is lost, `end` ends this part, and its next
-    /// life creates it anew. A lost board is created by `anew`.
+    /// Watches `own`, the regions of this part alone, and the board, and has the part follow the roster. If one of `own` is
+    /// lost, `end` ends this part, and its next life creates it anew. A lost board is created by `anew`.
     pub(crate) fn start(
         own: Vec<Region>,
         board: Option<Region>,

@@ -1,4 +1,4 @@
-//! Has the parts on this machine adopt a cluster file: all of them, or none.
+//! Changes what the parts on this machine go by: another cluster file, or an edge or front less. All of them adopt it, or none.
 
 use std::time::{Duration, Instant};
 

@@ -1,16 +1,15 @@
 //! The roster: the cluster file by which all parts on a machine go, and its epoch, which grows with each change.
 //!
 //! The first part that starts writes it from its own cluster file. A part that starts beside others goes by theirs, so that a
-//! file that somebody is editing changes nothing until it is adopted ([`crate::reload`]). The roster is a file in a directory of its own
-//! in the run directory: a line about it, and the cluster file as TOML. There are two copies, and each is replaced whole.
+//! file that somebody is editing changes nothing until it is adopted ([`crate::reload`]). The roster is a file in a directory of
+//! its own in the run directory: a line about it, and the cluster file as TOML. There are two copies, and each is replaced
+//! whole.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::fs::inotify;
 use sidelong_config::{self as config, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric};
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
 use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a};
@@ -26,9 +25,6 @@ const READ_MAX: Duration = Duration::from_secs(1);
 const LOCK: &str = "lock";
 /// Attempts to take it when a part starts. Each waits for a moment.
 const LOCKS_MAX: usize = 50;
-/// By what a change of it shows: a copy is replaced, removed or written to.
-const WATCHED: inotify::WatchFlags =
-    inotify::WatchFlags::MOVED_TO.union(inotify::WatchFlags::DELETE).union(inotify::WatchFlags::CLOSE_WRITE);
 /// How a copy begins.
 const TITLE: &str = "# sidelong roster";
 
@@ -52,13 +48,12 @@ impl Roster {
         })
     }
 
-    /// `cluster` as the newest one of a run directory has it, if that has the same file. A thousand parts may start at once, so
-    /// it is not parsed.
-    fn same(run: &RunDirectory, cluster: &Cluster) -> Option<Cluster> {
+    /// The epoch of the newest one of a run directory, and who is lost, if that has the same file. A thousand parts may start
+    /// at once, so it is not parsed.
+    fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<(u64, BTreeSet<String>)> {
         let text = read(run, COPIES[0]).ok()?;
         let (epoch, lost, body) = Roster::checked(&text)?;
-        let is_same = cluster.file.to_toml().is_ok_and(|file| file == body);
-        is_same.then(|| Cluster { epoch, lost, ..cluster.clone() })
+        file.to_toml().is_ok_and(|file| file == body).then_some((epoch, lost))
     }
 
     /// What it means.
@@ -163,13 +158,16 @@ impl Part {
 }
 
 /// The directory of the roster.
-fn place(run: &RunDirectory) -> RunDirectory {
+pub(crate) fn place(run: &RunDirectory) -> RunDirectory {
     RunDirectory::at(run.path().join("roster"))
 }
 
-/// The epoch of the newest roster; 0 if there is none.
-pub fn epoch(run: &RunDirectory) -> u64 {
-    Roster::read(run).map_or(0, |roster| roster.epoch)
+/// The epoch of the newest roster, which is not parsed; `None` if there is none, or both copies are damaged.
+pub(crate) fn epoch(run: &RunDirectory) -> Option<u64> {
+    COPIES.iter().find_map(|name| {
+        let text = read(run, name).ok()?;
+        Roster::checked(&text).map(|(epoch, ..)| epoch)
+    })
 }
 
 /// Whether parts of that cluster have a roster: they share the memory of one machine, and more than caches.
@@ -205,8 +203,9 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
     }
     let run = RunDirectory::open(&cluster.run_dir)?;
     for _ in 0..LOCKS_MAX {
-        if let Some(same) = Roster::same(&run, &cluster).filter(|same| !same.lost.contains(part)) {
-            return Ok(same);
+        let same = Roster::with_file(&run, &cluster.file);
+        if let Some((epoch, lost)) = same.filter(|(_, lost)| !lost.contains(part)) {
+            return Ok(Cluster { epoch, lost, ..cluster });
         }
         if let Some(_alone) = RunDirectory::open(place(&run).path())?.lock(LOCK)? {
             return enter_alone(cluster, &run, part);
@@ -218,16 +217,15 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
 /// What a part goes by that starts, with the roster to itself.
 fn enter_alone(cluster: Cluster, run: &RunDirectory, part: &str) -> Result<Cluster, Failure> {
     let last = Roster::read(run);
-    let is_alive = last.as_ref().is_some_and(|last| last.is_alive(run));
     let last = match last {
         Some(last) if last.file == *cluster.file => last,
-        Some(last) if is_alive && last.file.cluster.name != cluster.name => {
+        Some(last) if last.is_alive(run) => {
             let (name, place) = (&last.file.cluster.name, run.path().display());
-            return Err(Failure::new(format!(
-                "another cluster, {name}, runs in {place}: give this one a run_dir of its own"
-            )));
-        }
-        Some(last) if is_alive => {
+            if *name != cluster.name {
+                return Err(Failure::new(format!(
+                    "another cluster, {name}, runs in {place}: give this one a run_dir of its own"
+                )));
+            }
             tracing::warn!(
                 "the cluster that runs goes by another file than this part was given, and so does this part: `sidelong reload` \
                  has them adopt the file"
@@ -271,15 +269,6 @@ pub(crate) fn change(run: &RunDirectory, next: &Roster) -> Result<(), Failure> {
 pub(crate) fn restore(run: &RunDirectory, lost: &Roster) -> Result<(), Failure> {
     let _alone = lock(run)?;
     if Roster::read(run).is_none() { lost.write(run) } else { Ok(()) }
-}
-
-/// Makes an inotify instance report what becomes of the roster's files.
-///
-/// # Errors
-/// If the user has no inotify watch left.
-pub(crate) fn report(run: &RunDirectory, inotify: impl AsFd) -> io::Result<()> {
-    inotify::add_watch(inotify, place(run).path(), WATCHED)?;
-    Ok(())
 }
 
 /// Lets others know that a part refuses the roster of that epoch, and why.

@@ -46,14 +46,7 @@ pub enum Takes {
 /// # Panics
 /// Never: a test finds each key in the table that says what its change takes.
 pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
-    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
-    let mut differences = Vec::new();
-    walk(
-        "",
-        Some(&written(&pair.old_cluster.file)?),
-        Some(&written(&pair.new_cluster.file)?),
-        &mut differences,
-    );
+    let (pair, _, differences) = compared(old, new)?;
     let change = |Difference { key, old, new }| {
         let shown = |value: Value| if key == SECRET { "(secret)".to_owned() } else { value.to_string() };
         let class = class(&key).expect("every key has a class");
@@ -69,15 +62,21 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
 /// # Errors
 /// As [`diff`].
 pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
-    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
-    let (mut tables, mut differences) = (written(&pair.old_cluster.file)?, Vec::new());
-    walk("", Some(&tables), Some(&written(&pair.new_cluster.file)?), &mut differences);
+    let (pair, mut tables, differences) = compared(old, new)?;
     for Difference { key, new, .. } in differences {
         if class(&key).is_some_and(|class| pair.takes(&key, class) == Takes::Nothing) {
             put(&mut tables, &key, new);
         }
     }
     ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
+}
+
+/// Two files, the old one as tables, and where they differ.
+fn compared<'a>(old: &'a ClusterFile, new: &'a ClusterFile) -> Result<(Pair<'a>, Value, Vec<Difference>)> {
+    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
+    let (tables, mut differences) = (written(&pair.old_cluster.file)?, Vec::new());
+    walk("", Some(&tables), Some(&written(&pair.new_cluster.file)?), &mut differences);
+    Ok((pair, tables, differences))
 }
 
 /// The key whose value is not shown.

@@ -73,8 +73,9 @@ pub const WORDS_OWNERSHIP: usize = offset_of!(WordsRegion, ownership);
 /// Length of a node's words.
 pub const WORDS_BYTES: usize = size_of::<WordsRegion>();
 
-/// The board: a line with the epoch of the cluster's newest roster, then for each site a line with its lock, one with its budget, and one with each edge's shared update counter
-/// (Balaji et al. 2004, 3.1.2; the paper keeps these with the load-balancers, here one region holds them all).
+/// The board: a line with the epoch of the cluster's newest roster, then for each site a line with its lock, one with its
+/// budget, and one with each edge's shared update counter (Balaji et al. 2004, 3.1.2; the paper keeps these with the
+/// load-balancers, here one region holds them all).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BoardMap {
     /// Sites on it.

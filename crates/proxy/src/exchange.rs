@@ -52,7 +52,8 @@ pub(crate) async fn exchange<S: Service, D: Answerable>(
     alarm: &mut Alarm,
 ) -> Left {
     let _in_flight = worker.enter();
-    let mut visit = worker.service.visit(request, worker.settings.trust().client(request, from.address));
+    let client_at = worker.settings.trust(|trust| trust.client(request, from.address));
+    let mut visit = worker.service.visit(request, client_at);
     let mut outcome = Outcome { status: 0, bytes: 0 };
     let left = forward(worker, client, from, (request, response), alarm, (&mut visit, &mut outcome)).await;
     let left = match left {

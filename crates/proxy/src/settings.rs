@@ -51,8 +51,9 @@ impl SharedSettings {
         self.0.load().settings.limits
     }
 
-    pub(crate) fn trust(&self) -> Trust {
-        self.0.load().trust.clone()
+    /// Asks whose word about clients is believed.
+    pub(crate) fn trust<T>(&self, ask: impl FnOnce(&Trust) -> T) -> T {
+        ask(&self.0.load().trust)
     }
 
     pub(crate) fn forwarding(&self) -> Arc<Forwarding> {

@@ -1,7 +1,6 @@
 //! Whose word about a client's address is believed.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -13,11 +12,11 @@ const HOPS_MAX: usize = 32;
 
 /// The proxies before this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trust(Arc<[IpNet]>);
+pub(crate) struct Trust(Vec<IpNet>);
 
 impl Trust {
     pub(crate) fn new(proxies: Vec<IpNet>) -> Self {
-        Trust(proxies.into())
+        Trust(proxies)
     }
 
     /// Whether `address` is a proxy's.

@@ -89,7 +89,7 @@ impl<S: Service> Worker<S> {
         if !self.proxy_protocol {
             return self.admit(peer);
         }
-        if self.settings.trust().passes_on(peer.ip()) {
+        if self.settings.trust(|trust| trust.passes_on(peer.ip())) {
             // The client is admitted once it is known.
             return Some(Place::default());
         }
@@ -114,7 +114,7 @@ impl<S: Service> Worker<S> {
     /// A place for a connection of a client; `None` if it is closed.
     fn admit(&self, client: SocketAddr) -> Option<Place> {
         // A proxy's connection is that of many clients.
-        if self.settings.trust().is_proxy(client.ip()) {
+        if self.settings.trust(|trust| trust.is_proxy(client.ip())) {
             return Some(Place::default());
         }
         if !self.service.accepts(client) {
@@ -158,7 +158,8 @@ impl<S: Service> Worker<S> {
         }
         let address = told.client.unwrap_or(peer);
         let is_tls = self.tls.is_some() || told.is_tls;
-        let from = Client::new(address, &self.settings.trust(), is_tls, &self.settings.forwarding());
+        let forwarding = self.settings.forwarding();
+        let from = self.settings.trust(|trust| Client::new(address, trust, is_tls, &forwarding));
         // No handshake is wasted on a client that is not served.
         if let (Some(_), Some(why)) = (&self.tls, place.refusal) {
             return self.service.refused(why);
