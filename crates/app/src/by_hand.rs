@@ -73,7 +73,7 @@ impl Hand {
     /// If the cluster has no moves by hand.
     pub fn new(parts: Parts, node: NodeId, wish: Wish) -> Result<Self, Failure> {
         check(&parts.cluster)?;
-        let unread = parts.cluster.fronts.iter().find(|front| !parts.shares(front));
+        let unread = parts.cluster.fronts.values().find(|front| !parts.shares(front));
         if let Some(front) = unread {
             let name = &front.name;
             return Err(Failure::new(format!(
@@ -304,7 +304,7 @@ impl Hand {
 
     /// What each front that has requests at a node has there now, in words.
     fn at_fronts(&mut self, node: NodeId) -> Vec<String> {
-        let fronts = (0..self.parts.cluster.fronts.len()).map(EdgeId::new);
+        let fronts = self.parts.cluster.fronts.entries().map(|(slot, _)| EdgeId::new(slot));
         let said = fronts.filter_map(|front| {
             let Reply::Value(word) = self.links.execute(Op::Read(Word::Front(front, node))) else {
                 return None;
@@ -349,7 +349,7 @@ impl Hand {
     }
 
     fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        (0..self.links.node_count()).map(NodeId::new)
+        self.links.nodes()
     }
 
     fn site(&self, site: SiteId) -> &str {

@@ -131,7 +131,7 @@ pub struct Member {
 impl Member {
     fn find(cluster: Cluster, name: &str) -> Result<Self, Failure> {
         let parts = Parts::new(cluster)?;
-        let names = parts.cluster.cache.peers.iter().map(|peer| &*peer.name);
+        let names = parts.cluster.cache.peers.iter().map(|peer| &*peer.name).enumerate();
         let index = parts::find("cache", name, names)?;
         Ok(Member { parts, index })
     }

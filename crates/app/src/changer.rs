@@ -97,7 +97,7 @@ fn commands(cluster: &Cluster, node: &Node, runner: Vec<OsString>) -> Commands {
     Commands {
         runner,
         node: node.name.clone(),
-        sites: cluster.sites.iter().map(site).collect(),
+        sites: cluster.sites.map(site).to_vec(),
         ready: node.ready.clone().map(|ready| Ready {
             addresses: (0..cluster.sites.len()).map(|site| node.address(site).clone()).collect(),
             path: ready.path,

@@ -97,7 +97,7 @@ impl NodeDocuments {
         let Some(region) = parts.documents_region(node) else { return Ok(None) };
         let parts = Arc::clone(parts);
         let max_age = Duration::from_secs(parts.cluster.cache.document_max_age_s.into());
-        let sites = parts.cluster.sites.iter().map(|site| site.name.clone()).collect();
+        let sites = parts.cluster.sites.map(|site| site.name.clone()).to_vec();
         let mut memory =
             Memory { documents: None, expose_at: Instant::now(), parts, region, before: Default::default() };
         memory.expose()?;

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sidelong_config::Capacity;
 use sidelong_edge::{
     Adopted, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics,
     Peers, ScanDisplay, View, Watch, expose_share,
@@ -52,37 +53,33 @@ pub struct EdgeOptions {
 /// If the cluster has no edge of that name, or the edge cannot expose its memory, listen, or use a file of its entry.
 pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let parts = Arc::new(Parts::new(roster::enter(spec.cluster, &spec.name)?)?);
-    let index = parts::find("edge", &spec.name, parts.cluster.edges.iter().map(|edge| &*edge.name))?;
+    let edges = &parts.cluster.edges;
+    let entry = &edges[parts::find("edge", &spec.name, edges.iter().map(|edge| &*edge.name).enumerate())?];
+    let slot = parts.front_slot(&spec.name)?;
     let view = Arc::new(parts.view());
     let settings =
-        EdgeSettings { access_log_reopen: options.access_log_reopen, ..parts.edge_settings(index) };
+        EdgeSettings { access_log_reopen: options.access_log_reopen, ..parts.edge_settings(entry) };
     let Observed { mut counts, reads, history } = Observed::new(&parts, &spec.name)?;
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
     let gatekeeper = parts.gatekeeper(settings.threads);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let mut memory = Memory::expose(&parts, index)?;
+    let mut memory = Memory::expose(&parts, slot)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
-    let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
-    let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
+    let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
+    let members = (Arc::clone(&parts.members), exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers)));
     let about = parts.about(parts.scheme()?);
-    let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, peers, about, counts)?;
-    let (adopts, take) = adopting(&parts);
-    let live = edge.live();
-    let take_all: Take = {
-        let (parts, mut take) = (Arc::clone(&parts), take);
-        Box::new(move |cluster| {
-            // Only the thread that decides may refuse it.
-            take(cluster.clone())?;
-            live.replace(&parts.by(cluster).edge_settings(index));
-            Ok(())
-        })
-    };
-    memory.guard(&parts, index, &[], take_all, &shutdown)?;
-    let owner = parts.owner(Some(index), None);
+    let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, members, about, counts)?;
+    let (live, name) = (edge.live(), spec.name.clone());
+    let (adopts, take) = adopting(&parts, &spec.name, exchange.as_ref(), move |parts| {
+        let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
+        entry.into_iter().for_each(|entry| live.replace(&parts.edge_settings(entry)));
+    });
+    memory.guard(&parts, slot, &[], take, &shutdown)?;
+    let owner = parts.owner(Some(slot), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let name = spec.name.clone();
     let heard = events(&spec.events, name, &parts, history.as_ref(), Some(edge.listen()));
@@ -93,7 +90,8 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     watch.adopts = Some(adopts);
     tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;
-    let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
+    let live = edge.live();
+    let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen(), move || live.nodes())).transpose()?;
     let mut told = shutdown.told();
     Running::start("edge", shutdown, move || {
         let served = edge.run(async || told.next().await);
@@ -105,12 +103,24 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     })
 }
 
-/// The thread's end of what a front adopts from newer rosters, and what has it adopt them.
-pub(crate) fn adopting(parts: &Arc<Parts>) -> (Receiver<Adopted>, Take) {
+/// The thread's end of what the front of that name adopts from newer rosters, and what has it adopt them. It has requests go by
+/// them with `publish`.
+pub(crate) fn adopting(
+    parts: &Arc<Parts>,
+    name: &str,
+    exchange: Option<&Exchange>,
+    publish: impl Fn(&Parts) + Clone + Send + 'static,
+) -> (Receiver<Adopted>, Take) {
     let (sender, adopts) = mpsc::sync_channel(1);
-    let parts = Arc::clone(parts);
+    let (parts, name) = (Arc::clone(parts), name.to_owned());
+    let peers = exchange.map(|exchange| Arc::clone(&exchange.peers));
     let take = move |cluster| {
-        let (adopted, answer) = parts.by(cluster).adopted();
+        let newer = parts.by(cluster);
+        let (publish, peers, others) = (publish.clone(), peers.clone(), newer.peers(&name));
+        let (adopted, answer) = Arc::new(newer).adopted(move |parts| {
+            peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
+            publish(parts);
+        });
         let gone = || Failure::new("the thread that decides has ended, or hangs");
         sender.try_send(adopted).map_err(|_| gone())?;
         match answer.recv_timeout(ADOPT_MAX) {
@@ -196,9 +206,11 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Exposes it. It is to be guarded.
-    pub(crate) fn expose(parts: &Parts, index: usize) -> Result<Self, Failure> {
-        let member = &parts.cluster.fronts[index];
-        let shares = parts.cluster.fronts.len() > 1 && parts.shares(member);
+    pub(crate) fn expose(parts: &Parts, slot: usize) -> Result<Self, Failure> {
+        let member = &parts.cluster.fronts[slot];
+        // On one machine others may join.
+        let is_alone = parts.cluster.fronts.len() == 1 && !roster::has_one(&parts.cluster);
+        let shares = !is_alone && parts.shares(member);
         // A person may move nodes, too.
         let states = parts.shares(member);
         if !states && !parts.fabric.shares_memory() {
@@ -209,7 +221,8 @@ impl Memory {
         let share = match shares {
             false => None,
             true => {
-                let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
+                let Capacity { nodes, sites, .. } = parts.cluster.capacity;
+                let map = ShareMap { nodes, sites };
                 let share = expose_share(&exposer.host, &member.name, map, parts.instance())?;
                 exposer.publish(share.key())?;
                 Some(share)
@@ -218,7 +231,7 @@ impl Memory {
         let front = match states {
             false => None,
             true => {
-                let nodes = parts.cluster.nodes.len();
+                let nodes = parts.cluster.capacity.nodes;
                 let front = expose_front(&exposer.host, &member.name, nodes, parts.instance())?;
                 exposer.publish(front.key())?;
                 Some(front)
@@ -232,7 +245,7 @@ impl Memory {
     pub(crate) fn guard(
         &mut self,
         parts: &Parts,
-        index: usize,
+        slot: usize,
         adapter: &[Region],
         take: Take,
         shutdown: &Shutdown,
@@ -244,7 +257,7 @@ impl Memory {
             true => Some(parts.expose_board(&exposer.host)?),
         };
         let own = self.share.iter().chain(&self.front).chain(adapter).cloned().collect();
-        let name = &parts.cluster.fronts[index].name;
+        let name = &parts.cluster.fronts[slot].name;
         let stated = self.front.iter().cloned().collect();
         let follower = Follower::new(name, parts, stated, take);
         let lost = shutdown.clone();
@@ -262,12 +275,12 @@ impl Memory {
 /// The exchange with the other fronts, if there are any.
 pub(crate) fn exchange(
     parts: &Parts,
-    index: usize,
+    name: &str,
     view: &Arc<View>,
     gate: Option<&Arc<Gate>>,
     memory: &Memory,
 ) -> Result<Option<Exchange>, Failure> {
-    let peers = parts.peers(index);
+    let peers = parts.peers(name);
     if peers.is_empty() && memory.share.is_none() {
         return Ok(None);
     }
@@ -275,6 +288,7 @@ pub(crate) fn exchange(
         view: Arc::clone(view),
         gate: gate.cloned(),
         peers: Arc::new(Peers::new(peers)),
+        room: parts.cluster.capacity.fronts,
         share: memory.share.clone(),
         directory: parts.fabric.directory(),
         initiator: parts.fabric.initiator()?,
@@ -286,7 +300,7 @@ pub(crate) fn exchange(
 fn ganglia(parts: &Parts, settings: &EdgeSettings) -> Result<Option<Ganglia>, Failure> {
     let Some(ganglia) = parts.ganglia_settings(&settings.name) else { return Ok(None) };
     let gmond = ganglia.gmond;
-    let told = Ganglia::new(ganglia, &settings.nodes);
+    let told = Ganglia::new(ganglia);
     told.map(Some).map_err(|error| Failure::new(format!("ganglia: cannot reach gmond at {gmond}: {error}")))
 }
 
@@ -308,6 +322,7 @@ pub(crate) fn watch(
         seen,
         adapter: None,
         adopts: None,
+        members: parts.members.load_full(),
         links,
         loads,
         weights: parts.cluster.balance.weights,
@@ -315,7 +330,6 @@ pub(crate) fn watch(
         brain,
         gatekeeper: None,
         mover: parts.mover(owner)?,
-        fronts: parts.cluster.fronts.iter().map(|front| front.name.clone()).collect(),
         sensitivity: parts.cluster.reconfig.sensitivity,
         events,
     })
@@ -330,7 +344,7 @@ pub(crate) fn watch_for_node(
 ) -> Result<Watch, Failure> {
     let owner = parts.owner(None, Some(node));
     let brain = parts.brain(parts.decider(Some(NodeId::new(node)))?, false)?;
-    let name = parts.cluster.nodes[node].name.clone();
+    let name = parts.node_name(NodeId::new(node));
     let events = events(told, name, parts, history, None);
     watch(parts, owner, brain, events, (Arc::new(parts.view()), None), (None, None), Arc::default())
 }

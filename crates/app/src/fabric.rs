@@ -228,28 +228,15 @@ impl Exposer {
 }
 
 /// A hash of what all parts of a cluster must have alike, because words and records name sites, nodes and movers by their
-/// place in the file, and because a node and its movers must agree on whether it runs commands, and on whether its server is
-/// foreign and so acknowledges nothing: a part with another one is refused by name. Never 0, which stands for no cluster.
+/// slots, which follow from the first file ([`Cluster::founding`]), and because a node and its movers must agree on whether it runs
+/// commands: a part with another one is refused by name. Never 0, which stands for no cluster.
 ///
 /// What a part may know better than others, such as floors, is not in it: it can be changed part by part.
 fn identity(cluster: &Cluster) -> u64 {
-    let mut text = format!("{:?} {:?}", cluster.baseline.by, cluster.baseline.protocol);
+    let Cluster { name, baseline, founding, .. } = cluster;
+    let mut text = format!("{name} {:?} {:?} {founding}", baseline.by, baseline.protocol);
     if cluster.has_commands() {
         text += " with commands";
-    }
-    // Movers wait for acknowledgements of all other nodes.
-    let foreign: Vec<_> =
-        cluster.nodes.iter().filter(|node| node.is_foreign).map(|node| &node.name).collect();
-    if !foreign.is_empty() {
-        text += &format!("\nforeign {foreign:?}");
-    }
-    let sites = cluster.sites.iter().map(|site| &site.name);
-    let nodes = cluster.nodes.iter().map(|node| &node.name);
-    let fronts = cluster.fronts.iter().map(|front| &front.name);
-    for (kind, names) in
-        [("sites", sites.collect::<Vec<_>>()), ("nodes", nodes.collect()), ("fronts", fronts.collect())]
-    {
-        text += &format!("\n{kind} {names:?}");
     }
     let config::Caching { eviction, item_bytes_max, documents, document_memory_mb, peers, .. } =
         &cluster.cache;
@@ -275,15 +262,15 @@ fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
     let of_node = |node: &config::Node| {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
     };
-    let board = nodes.first().map(|node| (board_region(identity(cluster)), node.fabric_listen));
+    let board = nodes.values().next().map(|node| (board_region(identity(cluster)), node.fabric_listen));
     let of_front = |front: &config::Front| {
         let regions = [share_region(&front.name), front_region(&front.name)];
         front.fabric_listen.map(|address| regions.map(|region| (region, address)))
     };
-    let fronts = cluster.fronts.iter().filter_map(of_front).flatten();
+    let fronts = cluster.fronts.values().filter_map(of_front).flatten();
     let of_cache = |peer: &config::CachePeer| Some((items_region(&peer.name), peer.verbs_listen?));
     let caches = cluster.cache.peers.iter().filter_map(of_cache);
-    nodes.iter().flat_map(of_node).chain(board).chain(fronts).chain(caches)
+    nodes.values().flat_map(of_node).chain(board).chain(fronts).chain(caches)
 }
 
 /// The backend that the cluster's parts use, and why.

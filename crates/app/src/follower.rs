@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::inotify;
-use sidelong_config::{Cluster, ClusterFile, live};
+use sidelong_config::{Cluster, ClusterFile, SlotTable, live};
 use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
 use sidelong_layout::HEADER_EPOCH;
@@ -47,6 +47,7 @@ impl Follower {
             newest: Roster {
                 epoch: cluster.epoch,
                 lost: cluster.lost.clone(),
+                slots: SlotTable::of(cluster),
                 file: ClusterFile::clone(&cluster.file),
             },
             stated,
@@ -98,7 +99,7 @@ impl Follower {
 
     fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
         let file = live(&self.file, &newest.file)?;
-        (self.take)(newest.of(file.cluster()?))?;
+        (self.take)(newest.of(&file)?)?;
         self.file = Arc::new(file);
         Ok(())
     }

@@ -11,7 +11,7 @@ use sidelong_edge::{Adapter, Front, Gatekeeper, MemoryAdapter};
 
 pub use self::connect::{Attached, connect_failure};
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
-pub use self::memory::{directory, servers};
+pub use self::memory::{choice_map, directory};
 use crate::edge::{Memory, Observed, Threads, adopting, events, exchange, tell_notes, watch};
 use crate::failure::Failure;
 use crate::history::Log;
@@ -51,17 +51,15 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
     let mut memory = Memory::expose(&parts, index)?;
-    let (adopts, take) = adopting(&parts);
+    let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
+    let (adopts, take) = adopting(&parts, &spec.name, exchange.as_ref(), |_| ());
     memory.guard(&parts, index, &regions, take, &shutdown)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
-    let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
-    let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
-    let sites = parts.cluster.sites.iter().map(|site| site.name.clone()).collect();
-    let names = (parts.node_names(), sites);
     let about = parts.about(parts.scheme()?);
-    let front = Front::new(&spec.name, entry.admin, names, (Arc::clone(&view), gate), peers, about, counts)?;
+    let members = (Arc::clone(&parts.members), exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers)));
+    let front = Front::new(&spec.name, entry.admin, (Arc::clone(&view), gate), members, about, counts)?;
     let owner = parts.owner(Some(index), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let heard = events(&spec.events, spec.name.clone(), &parts, history.as_ref(), None);
@@ -88,9 +86,8 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
 /// # Errors
 /// If there is none.
 pub fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<(usize, &'a FrontEntry), Failure> {
-    let fronts = || {
-        cluster.fronts.iter().enumerate().filter_map(|(index, front)| Some((index, front.controls.as_ref()?)))
-    };
+    let fronts =
+        || cluster.fronts.entries().filter_map(|(index, front)| Some((index, front.controls.as_ref()?)));
     fronts().find(|(_, front)| front.name == name).ok_or_else(|| {
         let names: Vec<_> = fronts().map(|(_, front)| front.name.as_str()).collect();
         let known = if names.is_empty() { "no [[front]]".to_owned() } else { names.join(", ") };

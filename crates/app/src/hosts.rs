@@ -28,5 +28,5 @@ impl Hosts {
 }
 
 fn by_site(cluster: &Cluster) -> Vec<Vec<String>> {
-    cluster.sites.iter().map(|site| site.hosts.clone()).collect()
+    cluster.sites.map(|site| site.hosts.clone()).to_vec()
 }

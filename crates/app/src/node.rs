@@ -58,7 +58,7 @@ pub struct NodeOptions {
 pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let PartSpec { cluster, name, events } = spec;
     let cluster = roster::enter(cluster, &name)?;
-    let index = parts::find("node", &name, cluster.nodes.iter().map(|node| &*node.name))?;
+    let index = parts::find("node", &name, cluster.nodes.entries().map(|(slot, node)| (slot, &*node.name)))?;
     let node = cluster.nodes[index].clone();
     let joined = options.join_cgroup.as_deref();
 
@@ -96,7 +96,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     };
     let memory = Memory::expose(&parts, index, &exposer, record.as_ref(), take, &shutdown)?;
     let documents = documents::NodeDocuments::expose(&parts, &node, &hosts)?;
-    server.judge(hosts, parts.cluster.sites.len(), memory.words.clone());
+    server.judge(hosts, parts.cluster.capacity.sites, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
     let kept = match record {
         Some(record) => RecordKeeper::Kernel { _line: publish_line(&memory, &make)?, _record: record },

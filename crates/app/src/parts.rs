@@ -4,23 +4,28 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sidelong_config::{self as config, Cluster, Configuration, Forwarded, MovedBy, Service};
+use sidelong_config::{self as config, Capacity, Cluster, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
     About, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding, GangliaSettings, Gate,
     Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
-use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, Instance, NodeId, RegionKind, SiteId, WORDS_BYTES};
-use sidelong_load::{self as load, Foreign, OneSided, Records, Scheme, Sockets, Source, Status};
+use sidelong_layout::{
+    BoardMap, EDGES_MAX, EdgeId, Instance, NodeId, RegionKind, SiteId, Slots, Time, WORDS_BYTES,
+};
+use sidelong_load::{self as load, Foreign, OneSided, RecordOf, Records, Scheme, Sockets, Source, Status};
 use sidelong_os::{open_files_max, raise_open_files};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{self, Controller, Promise};
 use sidelong_policy::brain::{Brain, Decider};
 use sidelong_policy::cluster::SiteView;
 use sidelong_policy::health;
-use sidelong_policy::index::Capacity;
+use sidelong_policy::index;
 use sidelong_policy::reconfigure::{ReconfigureSettings, Reconfigurer};
-use sidelong_reconfig::{BoardInit, Links, Mover, board_map, expose_board, load_region, words_region};
+use sidelong_reconfig::{
+    BoardInit, FrontMember, Links, Members, Mover, SharedMembers, board_map, expose_board, load_region,
+    words_region,
+};
 use sidelong_state::{Holder, Pool, Timing};
 
 use crate::fabric::Fabric;
@@ -57,6 +62,8 @@ pub struct Parts {
     pub began_ms: u64,
     /// By which cluster file it goes, for its metrics.
     pub(crate) config: Arc<ConfigState>,
+    /// Who is in the cluster now, while the rest of this view is of when it was made.
+    pub(crate) members: Arc<SharedMembers>,
 }
 
 impl Parts {
@@ -77,7 +84,8 @@ impl Parts {
         let cluster = if cluster.epoch == 0 { roster::current(cluster)? } else { cluster };
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
-        Ok(Parts { cluster, run, fabric, began_ms, config: Arc::default() })
+        let members = Arc::new(SharedMembers::from_pointee(members(&cluster)));
+        Ok(Parts { cluster, run, fabric, began_ms, config: Arc::default(), members })
     }
 
     /// This process, as its regions name it.
@@ -85,24 +93,22 @@ impl Parts {
         Instance { cluster: self.fabric.identity(), incarnation: self.began_ms }
     }
 
-    pub(crate) fn node_names(&self) -> Vec<String> {
-        self.cluster.nodes.iter().map(|node| node.name.clone()).collect()
-    }
-
-    /// The name of a node.
+    /// The name of a node that is in the cluster now.
     pub fn node_name(&self, node: NodeId) -> String {
-        self.cluster.nodes[node.index()].name.clone()
+        let name = self.members.load().nodes.get(node.index()).cloned();
+        name.unwrap_or_else(|| format!("node {} (which has left)", node.index()))
     }
 
-    /// The name of a site.
+    /// The name of a site that is in the cluster now.
     pub fn site_name(&self, site: SiteId) -> String {
-        self.cluster.sites[site.index()].name.clone()
+        let name = self.members.load().sites.get(site.index()).cloned();
+        name.unwrap_or_else(|| format!("site {} (which has left)", site.index()))
     }
 
     /// The scheme by which load is read, and the reason, as far as the reader can tell. Whether a thread or the kernel
     /// keeps a node's record is up to that node, and shows in its region.
     pub fn scheme(&self) -> Result<load::Choice, Failure> {
-        let mut nodes = (0..self.cluster.nodes.len()).map(|node| is_apart(&self.cluster, node));
+        let mut nodes = self.cluster.nodes.entries().map(|(node, _)| is_apart(&self.cluster, node));
         let shared = nodes.find_map(Result::err);
         let (mut choice, _) = load::Choice::new(self.cluster.load.scheme, || match &shared {
             // The node refuses a scheme that was requested by name.
@@ -167,31 +173,38 @@ impl Parts {
         load::Limits { stale: self.cluster.load.stale, same_clock, ..load::Limits::default() }
     }
 
-    fn load_regions(&self) -> Vec<String> {
-        self.node_names().iter().map(|name| load_region(name)).collect()
+    /// Where the nodes' records are.
+    fn records(&self) -> Slots<RecordOf> {
+        let record =
+            |node: &config::Node| RecordOf { region: load_region(&node.name), foreign: foreign(node) };
+        self.cluster.nodes.map(record)
+    }
+
+    /// The source of load by the schemes in which nodes answer. A cluster in which they do has no vacant slot.
+    fn sockets(&self, limits: load::Limits) -> Result<Sockets, Failure> {
+        let names = self.cluster.nodes.values().map(|node| node.name.clone());
+        Ok(Sockets::new(self.fabric.responders(), names, limits)?)
     }
 
     /// The source of all nodes' load, using the scanner of `links` for one-sided schemes.
     pub fn loads(&self, links: &mut Links) -> Result<Loads, Failure> {
         let (scheme, limits) = (self.scheme()?.scheme, self.load_limits());
         if !scheme.is_one_sided() {
-            return Ok(Loads::Sockets(Sockets::new(self.fabric.responders(), self.node_names(), limits)?));
+            return Ok(Loads::Sockets(self.sockets(limits)?));
         }
         let is_kept = scheme.is_kept_by_kernel();
-        let records = Records::new(links.scanner_mut(), self.load_regions(), is_kept, limits);
-        Ok(Loads::Memory(records.with_foreign(self.cluster.nodes.iter().map(foreign))))
+        Ok(Loads::Memory(Records::new(links.scanner_mut(), &self.records(), is_kept, limits)))
     }
 
     /// The source of all nodes' load for a thread that reads nothing else, with limits of its own.
     pub fn source_within(&self, limits: load::Limits) -> Result<Box<dyn Source + Send>, Failure> {
         let scheme = self.scheme()?.scheme;
         if !scheme.is_one_sided() {
-            return Ok(Box::new(Sockets::new(self.fabric.responders(), self.node_names(), limits)?));
+            return Ok(Box::new(self.sockets(limits)?));
         }
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
-        let source = OneSided::new(directory, initiator, self.load_regions(), limits);
-        let source = source.with_foreign(self.cluster.nodes.iter().map(foreign));
-        Ok(Box::new(source.expecting_kernel(scheme.is_kept_by_kernel())))
+        let is_kept = scheme.is_kept_by_kernel();
+        Ok(Box::new(OneSided::new(directory, initiator, &self.records(), is_kept, limits)))
     }
 
     /// Scans for an edge, and counts the reads in `counts`.
@@ -199,25 +212,18 @@ impl Parts {
         &self,
         links: &mut Links,
         counts: Arc<ReadCounts>,
-    ) -> Result<ReadLoads, Failure> {
-        let mut loads = self.loads(links)?;
-        Ok(Box::new(move |now, links, readings| {
-            loads.scan(now, links, readings);
-            counts.show(loads.counts(links));
-            let rejected =
-                |reading: &&mut load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
-            readings.iter_mut().filter(rejected).count() as u64
-        }))
+    ) -> Result<Box<dyn ReadLoads>, Failure> {
+        Ok(Box::new(CountedLoads { loads: self.loads(links)?, counts }))
     }
 
-    /// The number of lock owners: the edges, then the nodes if they reconfigure.
+    /// The number of lock owners: the edges and fronts, then the nodes if they reconfigure.
     fn owners(&self) -> usize {
-        let nodes = if self.cluster.baseline.by == MovedBy::Server { self.cluster.nodes.len() } else { 0 };
-        self.cluster.fronts.len() + nodes
+        let Capacity { fronts, nodes, .. } = self.cluster.capacity;
+        if self.cluster.baseline.by == MovedBy::Server { fronts + nodes } else { fronts }
     }
 
     pub(crate) fn board_map(&self) -> BoardMap {
-        board_map(self.cluster.sites.len(), self.owners())
+        board_map(self.cluster.capacity.sites, self.owners())
     }
 
     /// Exposes the board, or finds it.
@@ -242,44 +248,52 @@ impl Parts {
             let (kind, len) = (RegionKind::Words, WORDS_BYTES);
             self.run.find(&words_region(&node.name), kind, len, Access::ReadOnly).is_ok()
         };
-        let is_first = self.fabric.shares_memory() && !self.cluster.nodes.iter().any(found);
+        let is_first = self.fabric.shares_memory() && !self.cluster.nodes.values().any(found);
         let site = |site: &config::Site| BoardInit {
             floor: site.floor as u16,
             nodes: if is_first { site.nodes as u16 } else { 0 },
         };
-        self.cluster.sites.iter().map(site).collect()
+        self.cluster.sites.all().map(|entry| entry.map_or_else(BoardInit::default, site)).collect()
     }
 
     /// Links for a thread that moves nodes. `own` is the edge that this process is, and its front's region.
     pub fn links(&self, own: Option<(EdgeId, Option<Region>)>) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
-        let links = Links::new(directory, initiator, &self.node_names(), self.board_map());
-        let fronts: Vec<_> = self.cluster.fronts.iter().map(|front| front.name.clone()).collect();
-        let links = links.with_fronts(&fronts, own).led_from(self.cluster.edges.len());
+        let room = (self.cluster.capacity.nodes, self.board_map());
+        let mut links = Links::new(directory, initiator, room, &self.members.load());
+        if let Some((slot, region)) = own {
+            links = links.of_front(slot, region);
+        }
         Ok(links.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
     }
 
     /// Links that only read.
     pub fn read_only_links(&self) -> Result<Links, Failure> {
-        Ok(Links::read_only(
-            self.fabric.directory(),
-            self.fabric.initiator()?,
-            &self.node_names(),
-            self.board_map(),
-        ))
+        let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
+        let room = (self.cluster.capacity.nodes, self.board_map());
+        Ok(Links::read_only(directory, initiator, room, &self.members.load()))
     }
 
-    /// The lock owner of an edge or another front by its index, or of a node.
+    /// The slot of an edge or front.
+    pub(crate) fn front_slot(&self, name: &str) -> Result<usize, Failure> {
+        find("edge or front", name, self.cluster.fronts.entries().map(|(slot, front)| (slot, &*front.name)))
+    }
+
+    /// The lock owner of an edge or another front by its slot, or of a node.
     pub fn owner(&self, front: Option<usize>, node: Option<usize>) -> EdgeId {
-        EdgeId::new(front.unwrap_or_else(|| self.cluster.fronts.len() + node.unwrap_or(0)))
+        EdgeId::new(front.unwrap_or_else(|| self.cluster.capacity.fronts + node.unwrap_or(0)))
     }
 
     /// The nodes and sites as movers know them.
     pub(crate) fn pool(&self) -> Pool {
-        let floors = self.cluster.sites.iter().map(|site| site.floor as u16);
-        let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
-        let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
+        let Cluster { sites, nodes, .. } = &self.cluster;
+        let floors = sites.all().map(|site| site.map_or(0, |site| site.floor as u16));
+        let homes = nodes.all().map(|node| node?.site.map(SiteId::new));
+        let silent = nodes.all().map(|node| node.is_some_and(|node| node.is_foreign));
+        let (no_site, no_node) =
+            (sites.all().map(|site| site.is_none()), nodes.all().map(|node| node.is_none()));
         Pool::new(floors, homes)
+            .with_vacant(no_site, no_node)
             .with_fronts(self.fronts())
             .with_silent(silent)
             .with_cuts(self.cuts())
@@ -289,14 +303,14 @@ impl Parts {
 
     /// The fronts that movers ask: all that have not been lost.
     fn fronts(&self) -> impl Iterator<Item = EdgeId> {
-        let fronts = self.cluster.fronts.iter().enumerate();
-        let left = fronts.filter(|(_, front)| !self.cluster.lost.contains(&front.name));
+        let left =
+            self.cluster.fronts.entries().filter(|(_, front)| !self.cluster.lost.contains(&front.name));
         left.map(|(index, _)| EdgeId::new(index))
     }
 
     /// By site, whether its requests that outlast a drain are cut.
     fn cuts(&self) -> impl Iterator<Item = bool> {
-        self.cluster.sites.iter().map(|site| site.drain == config::Drain::Cut)
+        self.cluster.sites.all().map(|site| site.is_some_and(|site| site.drain == config::Drain::Cut))
     }
 
     /// How long a node may take to run the commands of sites; `None` if no site has any.
@@ -361,17 +375,38 @@ impl Parts {
     /// The same process's view of a cluster by a newer roster.
     pub(crate) fn by(&self, cluster: Cluster) -> Self {
         let (run, fabric, config) = (self.run.clone(), self.fabric.clone(), Arc::clone(&self.config));
-        Parts { cluster, run, fabric, began_ms: self.began_ms, config }
+        Parts { cluster, run, fabric, began_ms: self.began_ms, config, members: Arc::clone(&self.members) }
     }
 
-    /// What the thread that scans and decides adopts of it, and where it answers.
-    pub(crate) fn adopted(&self) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>) {
+    /// What the thread that scans and decides adopts of it, and where it answers. It has others go by it with `publish`.
+    pub(crate) fn adopted(
+        self: Arc<Self>,
+        publish: impl FnOnce(&Parts) + Send + 'static,
+    ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>) {
         let (done, answer) = mpsc::sync_channel(1);
-        let (pool, sites, admission) = (self.pool(), self.sites(), self.admission_settings());
-        (Adopted { pool, sites, admission, reconfigure: self.reconfigure_settings(), done }, answer)
+        let (shared, members) = (Arc::clone(&self.members), Arc::new(members(&self.cluster)));
+        let adopted = Adopted {
+            members: Arc::clone(&members),
+            pool: self.pool(),
+            sites: self.sites(),
+            foreign: self.cluster.nodes.map(|node| node.is_foreign),
+            capacities: self.capacities(),
+            records: self.records(),
+            admission: self.admission_settings(),
+            reconfigure: self.reconfigure_settings(),
+            publish: {
+                let parts = Arc::clone(&self);
+                Box::new(move || {
+                    shared.store(members);
+                    publish(&parts);
+                })
+            },
+            done,
+        };
+        (adopted, answer)
     }
 
-    fn sites(&self) -> Vec<SiteView> {
+    fn sites(&self) -> Slots<SiteView> {
         let site = |site: &config::Site| SiteView {
             floor: site.floor as u16,
             ceiling: site.ceiling as u16,
@@ -379,35 +414,40 @@ impl Parts {
             waiting: 0,
             busy: false,
         };
-        self.cluster.sites.iter().map(site).collect()
+        self.cluster.sites.map(site)
     }
 
     /// The brain with `decider`, and with admission control if requested.
     pub(crate) fn brain(&self, decider: Decider, with_admission: bool) -> Result<Brain, Failure> {
         let settings = self.admission_settings().filter(|_| with_admission);
-        let nodes = self.cluster.nodes.len();
-        let controller = |(settings, promises)| Controller::new(settings, promises, nodes);
-        let brain = Brain::new(settings.map(controller).transpose()?, decider, self.sites());
-        Ok(brain.learning(self.cluster.nodes.iter().map(|node| node.is_foreign)))
+        let controller = |(settings, promises): (_, Slots<Promise>)| {
+            Controller::new(settings, promises.to_vec(), self.cluster.nodes.len())
+        };
+        let brain = Brain::new(settings.map(controller).transpose()?, decider, self.sites().to_vec());
+        Ok(brain.with_nodes(&self.cluster.nodes.map(|node| node.is_foreign)))
     }
 
     /// The gatekeeper of requests that this many threads serve; `None` if all are admitted.
     pub(crate) fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
         let (settings, promises) = self.admission_settings()?;
-        let gate = Gate::new(&promises, settings.rotation, self.cluster.load.stale, threads);
-        let last =
-            |site: &config::Site| RejectedLast { requests: site.rejected_last.clone(), visit: site.visit };
-        Some(Gatekeeper::new(gate.with_last(self.cluster.sites.iter().map(last))))
+        let room = vec![Promise::default(); self.cluster.capacity.sites];
+        let gate = Gate::new(&room, settings.rotation, self.cluster.load.stale, threads);
+        gate.adopt(&promises);
+        let last = |site: Option<&config::Site>| {
+            let last = site.map(|site| (site.rejected_last.clone(), site.visit));
+            last.map_or_else(RejectedLast::default, |(requests, visit)| RejectedLast { requests, visit })
+        };
+        Some(Gatekeeper::new(gate.with_last(self.cluster.sites.all().map(last))))
     }
 
     /// The settings of admission control and the promise to each site; `None` if all requests are admitted.
-    pub(crate) fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Vec<Promise>)> {
+    pub(crate) fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Slots<Promise>)> {
         if !self.cluster.has_admission() {
             return None;
         }
         let settings = &self.cluster.admission;
         let promise = |site: &config::Site| Promise { target: site.target, share: site.share };
-        let promises: Vec<_> = self.cluster.sites.iter().map(promise).collect();
+        let promises = self.cluster.sites.map(promise);
         let settings = admission::AdmissionSettings {
             rule: settings.rule,
             threshold: self.cluster.baseline.threshold.unwrap_or(1.0),
@@ -418,16 +458,16 @@ impl Parts {
         Some((settings, promises))
     }
 
-    /// The capacity of each node. A node with half the pool's mean service time has twice the speed.
-    pub(crate) fn capacities(&self) -> Vec<Capacity> {
+    /// The capacity of each node, by slot. A node with half the pool's mean service time has twice the speed.
+    pub(crate) fn capacities(&self) -> Vec<index::Capacity> {
         let seconds = |node: &config::Node| match node.service {
             Service::None => 0.0,
             Service::Fixed | Service::Exponential | Service::Burn => node.service_time.as_secs_f32(),
         };
         let nodes = &self.cluster.nodes;
-        let mean = nodes.iter().map(seconds).sum::<f32>() / nodes.len() as f32;
+        let mean = nodes.values().map(seconds).sum::<f32>() / nodes.values().count() as f32;
         let ours = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
-        let capacity = |node: &config::Node| Capacity {
+        let capacity = |node: &config::Node| index::Capacity {
             // Of a server of which nothing else is known, one for each CPU, until the brain has learned it.
             workers: node.workers.map_or(ours as u32, u32::from),
             speed: if seconds(node) > 0.0 { mean / seconds(node) } else { 1.0 },
@@ -435,26 +475,21 @@ impl Parts {
             // 1 Mbit/s is 125,000 bytes/s.
             net_bytes_per_s: node.net_mbit.map_or(0, |mbit| (mbit * 125_000.0) as u64),
         };
-        nodes.iter().map(capacity).collect()
+        nodes.all().map(|node| node.map_or_else(index::Capacity::default, capacity)).collect()
     }
 
     pub(crate) fn view(&self) -> View {
-        let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
-        View::new(
-            nodes,
-            sites,
-            self.cluster.load.stale,
-            self.cluster.balance.policy,
-            health::HealthSettings::default(),
-        )
-        .cutting(self.cluster.reconfig.drain_max, self.cuts())
+        let Cluster { capacity, load, balance, .. } = &self.cluster;
+        let health = health::HealthSettings::default();
+        let view = View::new(capacity.nodes, capacity.sites, load.stale, balance.policy, health);
+        view.adopt(self.cluster.nodes.len(), self.cluster.sites.len());
+        view.cutting(self.cluster.reconfig.drain_max, self.cuts())
     }
 
     /// The other fronts that share their requests in flight: all on one machine, on several those with `fabric_listen`.
-    pub(crate) fn peers(&self, index: usize) -> Vec<String> {
-        let fronts = self.cluster.fronts.iter().enumerate();
-        let others = fronts.filter(|(other, front)| *other != index && self.shares(front));
-        others.map(|(_, front)| front.name.clone()).collect()
+    pub(crate) fn peers(&self, name: &str) -> Vec<String> {
+        let others = self.cluster.fronts.values().filter(|front| front.name != name && self.shares(front));
+        others.map(|front| front.name.clone()).collect()
     }
 
     /// Whether an edge or another front shares its requests in flight with others.
@@ -473,9 +508,9 @@ impl Parts {
         (self.cluster.cache.document_memory_mb as usize) << 20
     }
 
-    pub(crate) fn edge_settings(&self, edge: usize) -> EdgeSettings {
+    /// The settings of an edge.
+    pub(crate) fn edge_settings(&self, edge: &config::Edge) -> EdgeSettings {
         let limits = &self.cluster.limits;
-        let edge = &self.cluster.edges[edge];
         EdgeSettings {
             name: edge.name.clone(),
             listen: edge.listen,
@@ -508,26 +543,49 @@ impl Parts {
             sites: self
                 .cluster
                 .sites
-                .iter()
-                .map(|site| SiteHosts { name: site.name.clone(), hosts: site.hosts.clone() })
-                .collect(),
-            nodes: self
-                .cluster
-                .nodes
-                .iter()
-                .map(|node| NodeAddress {
-                    name: node.name.clone(),
-                    addresses: node.addresses.clone(),
-                    http2: node.http2,
-                })
-                .collect(),
+                .map(|site| SiteHosts { name: site.name.clone(), hosts: site.hosts.clone() }),
+            nodes: self.cluster.nodes.map(|node| NodeAddress {
+                name: node.name.clone(),
+                addresses: node.addresses.clone(),
+                http2: node.http2,
+            }),
             documents: self.cluster.cache.documents.then(|| DocumentSettings {
-                regions: self.cluster.nodes.iter().map(|node| self.documents_region(node)).collect(),
+                regions: self.cluster.nodes.all().map(|node| self.documents_region(node?)).collect(),
                 memory_bytes: self.document_bytes(),
                 directory: self.fabric.directory(),
                 cluster: self.fabric.identity(),
             }),
         }
+    }
+}
+
+/// Who is in the cluster, as those know it that link to its parts.
+pub(crate) fn members(cluster: &Cluster) -> Members {
+    let front =
+        |front: &config::Front| FrontMember { name: front.name.clone(), is_led: front.controls.is_some() };
+    Members {
+        sites: cluster.sites.map(|site| site.name.clone()),
+        nodes: cluster.nodes.map(|node| node.name.clone()),
+        fronts: cluster.fronts.map(front),
+    }
+}
+
+/// The load of all nodes, and what reading it has taken so far.
+struct CountedLoads {
+    loads: Loads,
+    counts: Arc<ReadCounts>,
+}
+
+impl ReadLoads for CountedLoads {
+    fn scan(&mut self, now: Time, links: &mut Links, readings: &mut [load::Reading]) -> u64 {
+        self.loads.scan(now, links, readings);
+        self.counts.show(self.loads.counts(links));
+        let rejected = |reading: &&load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
+        readings.iter().filter(rejected).count() as u64
+    }
+
+    fn adopt(&mut self, links: &mut Links, records: &Slots<RecordOf>) {
+        self.loads.adopt(links, records);
     }
 }
 
@@ -568,7 +626,7 @@ pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
 pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
     let node = &cluster.nodes[node];
     let shares = |other: &&config::Node| cluster.secret.is_none() || other.host() == node.host();
-    if cluster.nodes.iter().filter(shares).count() == 1 {
+    if cluster.nodes.values().filter(shares).count() == 1 {
         return Ok(());
     }
     Err(format!(
@@ -577,14 +635,14 @@ pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
     ))
 }
 
-/// The index of the part of that name among parts of a kind, which have these names.
+/// The number of the part of that name among parts of a kind, which have these numbers and names.
 pub(crate) fn find<'a>(
     kind: &str,
     name: &str,
-    names: impl Iterator<Item = &'a str> + Clone,
+    parts: impl Iterator<Item = (usize, &'a str)> + Clone,
 ) -> Result<usize, Failure> {
-    names.clone().position(|known| known == name).ok_or_else(|| {
-        let known = names.collect::<Vec<_>>().join(", ");
+    parts.clone().find(|(_, known)| *known == name).map(|(number, _)| number).ok_or_else(|| {
+        let known = parts.map(|(_, name)| name).collect::<Vec<_>>().join(", ");
         let known = if known.is_empty() { format!("no {kind}") } else { known };
         Failure::new(format!("the cluster file has no {kind} {name:?}; it has {known}"))
     })

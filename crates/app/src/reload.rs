@@ -62,7 +62,7 @@ impl Reload {
         if changes.is_empty() {
             return Ok(roster.epoch);
         }
-        let next = roster.followed_by(file);
+        let next = roster.followed_by(file, &run)?;
         adopt(&run, &roster, next, wait)
     }
 }
@@ -76,7 +76,7 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
     let run = RunDirectory::at(&cluster.run_dir);
     let roster = alive(cluster, &run)?;
     let current = roster.cluster()?;
-    parts::find("edge or front", name, current.fronts.iter().map(|front| &*front.name))?;
+    parts::find("edge or front", name, current.fronts.entries().map(|(slot, front)| (slot, &*front.name)))?;
     if run.is_exposed(&front_region(name)) {
         return Err(Failure::new(format!(
             "{name} runs here: end it, and then remove it if nodes still wait for it"
@@ -85,7 +85,7 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
     if roster.lost.contains(name) {
         return Ok(roster.epoch);
     }
-    let mut next = roster.followed_by(roster.file.clone());
+    let mut next = roster.followed_by(roster.file.clone(), &run)?;
     next.lost.insert(name.to_owned());
     adopt(&run, &roster, next, wait)
 }
@@ -111,7 +111,7 @@ fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
 fn adopt(run: &RunDirectory, last: &Roster, next: Roster, wait: Duration) -> Result<u64, Failure> {
     roster::change(run, &next)?;
     let Err(Failure(why)) = await_parts(run, &next, wait) else { return Ok(next.epoch) };
-    let back = Roster { lost: last.lost.clone(), ..next.followed_by(last.file.clone()) };
+    let back = Roster { epoch: next.epoch + 1, ..last.clone() };
     let back = roster::change(run, &back).and_then(|()| await_parts(run, &back, wait));
     Err(Failure::new(match back {
         Ok(()) => format!("nothing is changed, because {why}"),

@@ -2,7 +2,7 @@
 //!
 //! The first part that starts writes it from its own cluster file. A part that starts beside others goes by theirs, so that a
 //! file that somebody is editing changes nothing until it is adopted ([`crate::reload`]). The roster is a file in a directory of
-//! its own in the run directory: a line about it, and the cluster file as TOML. There are two copies, and each is replaced
+//! its own in the run directory: a line with a check, one with epoch and slots as JSON, and the cluster file as TOML. There are two copies, and each is replaced
 //! whole.
 
 use std::collections::BTreeSet;
@@ -10,9 +10,12 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::time::Duration;
 
-use sidelong_config::{self as config, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric};
+use serde::{Deserialize, Serialize};
+use sidelong_config::{
+    self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric, SlotNames, SlotTable,
+};
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
-use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a};
+use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a, mix64};
 use sidelong_reconfig::{front_region, load_region};
 
 use crate::failure::Failure;
@@ -26,7 +29,7 @@ const LOCK: &str = "lock";
 /// Attempts to take it when a part starts. Each waits for a moment.
 const LOCKS_MAX: usize = 50;
 /// How a copy begins.
-const TITLE: &str = "# sidelong roster";
+const TITLE: &str = "# sidelong roster, check ";
 
 /// A cluster file that parts have adopted.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,8 +38,50 @@ pub struct Roster {
     pub epoch: u64,
     /// See [`Cluster::lost`].
     pub lost: BTreeSet<String>,
+    /// Who has which slot.
+    pub slots: SlotTable,
     /// The file.
     pub file: ClusterFile,
+}
+
+/// What stands before the file, as JSON.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    epoch: u64,
+    lost: BTreeSet<String>,
+    founding: u64,
+    /// Slots for sites, nodes, and edges and fronts.
+    capacity: [usize; 3],
+    /// By slot; `null` for a vacant one.
+    sites: Vec<Option<String>>,
+    nodes: Vec<Option<String>>,
+    fronts: Vec<Option<String>>,
+}
+
+impl Head {
+    fn of(roster: &Roster) -> Self {
+        let names = |names: &SlotNames| names.0.all().map(Option::<&String>::cloned).collect();
+        let SlotTable { sites, nodes, fronts, capacity, founding } = &roster.slots;
+        let capacity = capacity.map_or([0; 3], |capacity| [capacity.sites, capacity.nodes, capacity.fronts]);
+        Head {
+            epoch: roster.epoch,
+            lost: roster.lost.clone(),
+            founding: founding.unwrap_or_default(),
+            capacity,
+            sites: names(sites),
+            nodes: names(nodes),
+            fronts: names(fronts),
+        }
+    }
+
+    fn with(self, file: ClusterFile) -> Roster {
+        let Head { epoch, lost, founding, capacity: [sites, nodes, fronts], .. } = self;
+        let capacity = Some(Capacity { sites, nodes, fronts });
+        let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
+        let (sites, nodes, fronts) = (names(self.sites), names(self.nodes), names(self.fronts));
+        let slots = SlotTable { sites, nodes, fronts, capacity, founding: Some(founding) };
+        Roster { epoch, lost, slots, file }
+    }
 }
 
 impl Roster {
@@ -48,12 +93,11 @@ impl Roster {
         })
     }
 
-    /// The epoch of the newest one of a run directory, and who is lost, if that has the same file. A thousand parts may start
-    /// at once, so it is not parsed.
-    fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<(u64, BTreeSet<String>)> {
+    /// The newest one of a run directory, if that has the same file. A thousand parts may start at once, so the file is not parsed.
+    fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<Roster> {
         let text = read(run, COPIES[0]).ok()?;
-        let (epoch, lost, body) = Roster::checked(&text)?;
-        file.to_toml().is_ok_and(|file| file == body).then_some((epoch, lost))
+        let (head, body) = Roster::checked(&text)?;
+        file.to_toml().is_ok_and(|file| file == body).then(|| head.with(file.clone()))
     }
 
     /// What it means.
@@ -61,20 +105,56 @@ impl Roster {
     /// # Errors
     /// If a value is not usable.
     pub fn cluster(&self) -> Result<Cluster, Failure> {
-        Ok(self.of(self.file.cluster()?))
+        self.of(&self.file)
     }
 
-    /// A cluster of this roster, which was made of its file, or of what a part takes over of that.
-    pub(crate) fn of(&self, cluster: Cluster) -> Cluster {
-        Cluster { epoch: self.epoch, lost: self.lost.clone(), ..cluster }
+    /// What a file of its cluster means, such as what a part takes over of its own.
+    ///
+    /// # Errors
+    /// If a value is not usable.
+    pub(crate) fn of(&self, file: &ClusterFile) -> Result<Cluster, Failure> {
+        let cluster = file.cluster_after(&self.slots, false)?;
+        Ok(Cluster { epoch: self.epoch, lost: self.lost.clone(), ..cluster })
     }
 
-    /// The next one, with what `file` still has of those that were lost.
-    pub(crate) fn followed_by(&self, file: ClusterFile) -> Roster {
-        let edges = file.edges.iter().map(|edge| &edge.name);
-        let names: BTreeSet<_> = edges.chain(file.fronts.iter().map(|front| &front.name)).collect();
-        let lost = self.lost.iter().filter(|name| names.contains(name)).cloned().collect();
-        Roster { epoch: self.epoch + 1, lost, file }
+    /// That of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
+    /// slots, and so what their memory says.
+    fn begun(cluster: &Cluster, last: Option<&Roster>) -> Roster {
+        let epoch = last.map_or(0, |last| last.epoch) + 1;
+        let mut slots = SlotTable::of(cluster);
+        match last {
+            Some(last) if last.slots.has_all_of(cluster) => slots = last.slots.clone(),
+            // What earlier members have left is nobody's.
+            Some(_) => slots.founding = Some(mix64(cluster.founding ^ epoch)),
+            None => {}
+        }
+        Roster { epoch, lost: BTreeSet::new(), slots, file: ClusterFile::clone(&cluster.file) }
+    }
+
+    /// The next one, with what `file` still has of those that were lost. Slots that are vacant are given away if all parts that run go by
+    /// this one: then nobody means who had them.
+    ///
+    /// # Errors
+    /// If there are more members than slots.
+    pub(crate) fn followed_by(&self, file: ClusterFile, run: &RunDirectory) -> Result<Roster, Failure> {
+        let all_know =
+            self.epochs(run).iter().all(|(_, epoch)| epoch.is_some_and(|epoch| epoch >= self.epoch));
+        let cluster = file.cluster_after(&self.slots, all_know)?;
+        let Cluster { sites, nodes, fronts, capacity, .. } = &cluster;
+        let full = [
+            ("sites", sites.len(), capacity.sites),
+            ("nodes", nodes.len(), capacity.nodes),
+            ("edges and fronts", fronts.len(), capacity.fronts),
+        ];
+        if let Some((kind, _, room)) = full.into_iter().find(|(_, count, room)| count > room) {
+            return Err(Failure::new(format!(
+                "the cluster has room for {room} {kind} while it runs: stop all parts and start them with this file, and it has \
+                 room for twice as many as the file has"
+            )));
+        }
+        let lost = self.lost.iter().filter(|name| fronts.values().any(|front| front.name == **name));
+        let lost = lost.cloned().collect();
+        Ok(Roster { epoch: self.epoch + 1, lost, slots: SlotTable::of(&cluster), file })
     }
 
     /// Whether a part of it runs.
@@ -92,7 +172,7 @@ impl Roster {
     /// Each part, and where it states its epoch.
     fn parts(&self) -> Vec<Part> {
         let Ok(cluster) = self.cluster() else { return Vec::new() };
-        let fronts = vec![(RegionKind::Front, FrontMap { nodes: cluster.nodes.len() }.len())];
+        let fronts = vec![(RegionKind::Front, FrontMap { nodes: cluster.capacity.nodes }.len())];
         let front = |front: &config::Front| Part {
             region: front_region(&front.name),
             name: front.name.clone(),
@@ -103,30 +183,27 @@ impl Roster {
             name: node.name.clone(),
             shapes: LOAD_SHAPES.to_vec(),
         };
-        cluster.nodes.iter().map(node).chain(cluster.fronts.iter().map(front)).collect()
+        cluster.nodes.values().map(node).chain(cluster.fronts.values().map(front)).collect()
     }
 
-    /// The epoch, who is lost, and the file, of a copy that is whole.
-    fn checked(text: &str) -> Option<(u64, BTreeSet<String>, &str)> {
-        let (title, body) = text.split_once('\n')?;
-        let (head, sum) = title.strip_prefix(TITLE)?.split_once(" check ")?;
-        let (epoch, lost) = head.strip_prefix(" epoch ")?.split_once(" lost ")?;
-        let lost = lost.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        (sum == check(head, body).to_string()).then_some((epoch.parse().ok()?, lost, body))
+    /// The head and the file of a copy that is whole.
+    fn checked(text: &str) -> Option<(Head, &str)> {
+        let (title, rest) = text.split_once('\n')?;
+        let (head, body) = rest.strip_prefix("# ")?.split_once('\n')?;
+        (title.strip_prefix(TITLE)? == fnv1a(rest.as_bytes()).to_string()).then_some(())?;
+        Some((serde_json::from_str(head).ok()?, body))
     }
 
     fn parse(text: &str) -> Result<Roster, String> {
-        let (epoch, lost, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
+        let (head, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
         let file = ClusterFile::parse(body, COPIES[0]).map_err(|error| error.to_string())?;
-        Ok(Roster { epoch, lost, file })
+        Ok(head.with(file))
     }
 
     fn text(&self) -> Result<String, Failure> {
-        let body = self.file.to_toml()?;
-        let lost: Vec<_> = self.lost.iter().map(String::as_str).collect();
-        let head = format!(" epoch {} lost {}", self.epoch, lost.join(","));
-        let sum = check(&head, &body);
-        Ok(format!("{TITLE}{head} check {sum}\n{body}"))
+        let (head, body) = (serde_json::to_string(&Head::of(self))?, self.file.to_toml()?);
+        let rest = format!("# {head}\n{body}");
+        Ok(format!("{TITLE}{}\n{rest}", fnv1a(rest.as_bytes())))
     }
 
     fn write(&self, run: &RunDirectory) -> Result<(), Failure> {
@@ -166,7 +243,7 @@ pub(crate) fn place(run: &RunDirectory) -> RunDirectory {
 pub(crate) fn epoch(run: &RunDirectory) -> Option<u64> {
     COPIES.iter().find_map(|name| {
         let text = read(run, name).ok()?;
-        Roster::checked(&text).map(|(epoch, ..)| epoch)
+        Roster::checked(&text).map(|(head, _)| head.epoch)
     })
 }
 
@@ -184,13 +261,15 @@ pub fn current(cluster: Cluster) -> Result<Cluster, Failure> {
     let run = RunDirectory::at(&cluster.run_dir);
     let newest = has_one(&cluster).then(|| Roster::read(&run)).flatten();
     // Another cluster in the same directory is refused by its words.
-    let newest = newest.filter(|newest| newest.file.cluster.name == cluster.name);
-    match newest.filter(|newest| newest.is_alive(&run)) {
-        // As whoever has it may have changed it since.
-        Some(newest) if newest.file == *cluster.file => Ok(newest.of(cluster)),
-        Some(newest) => newest.cluster(),
-        None => Ok(cluster),
+    let Some(newest) = newest.filter(|newest| newest.file.cluster.name == cluster.name) else {
+        return Ok(cluster);
+    };
+    if newest.is_alive(&run) || newest.file == *cluster.file {
+        return newest.cluster();
     }
+    // As the first part that starts will have it.
+    let first = Roster::begun(&cluster, Some(&newest)).cluster()?;
+    Ok(Cluster { epoch: 0, ..first })
 }
 
 /// The cluster by which the part of that name goes, which starts with the file of `cluster`. If it was lost, it is no more.
@@ -204,18 +283,24 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
     let run = RunDirectory::open(&cluster.run_dir)?;
     for _ in 0..LOCKS_MAX {
         let same = Roster::with_file(&run, &cluster.file);
-        if let Some((epoch, lost)) = same.filter(|(_, lost)| !lost.contains(part)) {
-            return Ok(Cluster { epoch, lost, ..cluster });
+        if let Some(same) = same.filter(|same| !same.lost.contains(part)) {
+            // Parsing and checking once more takes as long as it did before.
+            let is_as_given = same.slots == SlotTable::of(&cluster);
+            return if is_as_given {
+                Ok(Cluster { epoch: same.epoch, lost: same.lost, ..cluster })
+            } else {
+                same.cluster()
+            };
         }
         if let Some(_alone) = RunDirectory::open(place(&run).path())?.lock(LOCK)? {
-            return enter_alone(cluster, &run, part);
+            return enter_alone(&cluster, &run, part);
         }
     }
     Err(busy())
 }
 
 /// What a part goes by that starts, with the roster to itself.
-fn enter_alone(cluster: Cluster, run: &RunDirectory, part: &str) -> Result<Cluster, Failure> {
+fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Cluster, Failure> {
     let last = Roster::read(run);
     let last = match last {
         Some(last) if last.file == *cluster.file => last,
@@ -233,16 +318,16 @@ fn enter_alone(cluster: Cluster, run: &RunDirectory, part: &str) -> Result<Clust
             last
         }
         last => {
-            let (epoch, file) = (last.map_or(0, |last| last.epoch) + 1, ClusterFile::clone(&cluster.file));
-            let first = Roster { epoch, lost: BTreeSet::new(), file };
+            let last = last.filter(|last| last.file.cluster.name == cluster.name);
+            let first = Roster::begun(cluster, last.as_ref());
             first.write(run)?;
             first
         }
     };
     if !last.lost.contains(part) {
-        return if last.file == *cluster.file { Ok(last.of(cluster)) } else { last.cluster() };
+        return last.cluster();
     }
-    let mut next = last.followed_by(last.file.clone());
+    let mut next = last.followed_by(last.file.clone(), run)?;
     next.lost.remove(part);
     next.write(run)?;
     next.cluster()
@@ -301,8 +386,4 @@ fn read(run: &RunDirectory, name: &str) -> io::Result<String> {
     // The line, and what TOML makes longer of a file.
     place(run).read(name)?.take(4 * FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
-}
-
-fn check(head: &str, body: &str) -> u64 {
-    fnv1a(format!("{head}\n{body}").as_bytes())
 }

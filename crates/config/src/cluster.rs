@@ -1,11 +1,13 @@
 //! The meaning of a cluster file: every node has a name and a site.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sidelong_layout::{Slots, fnv1a};
 use sidelong_os::ServerAddress;
 use sidelong_policy::admission::{AdmissionRule, Requests, Target};
 use sidelong_policy::balance::Balance;
@@ -21,20 +23,24 @@ use crate::secret::Secret;
 use crate::sections::{
     Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
 };
-use crate::words::{Configuration, Fabric, Service};
+use crate::slots::{Capacity, SlotTable};
+use crate::words::{Configuration, Fabric, MovedBy, Service};
 
 /// For a command that takes too long to be killed with its process group.
 const KILL_MAX: Duration = Duration::from_secs(4);
 /// Time for a node's process to notice that it changes sites.
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 
-/// A checked cluster. All processes that read the same file get the same one, including indices.
+/// A checked cluster. All processes that read the same file and have the same [`SlotTable`] get the same one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cluster {
     /// The file, with the run directory that it means.
     pub file: Arc<ClusterFile>,
     /// Epoch of the roster that has that file; 0 if no part has adopted it yet.
     pub epoch: u64,
+    /// What parts must have alike of a cluster that has begun: a hash of the names of its sites, nodes and movers in the order of the
+    /// first file.
+    pub founding: u64,
     /// Edges and fronts of the file of which nothing is left, as a person has said: nobody waits for them.
     pub lost: BTreeSet<String>,
     /// Its name.
@@ -63,14 +69,16 @@ pub struct Cluster {
     pub ganglia: Ganglia,
     /// The caches that memcached's clients use, in the order of the file.
     pub cache: Caching,
-    /// In the order of the file, at least one.
-    pub sites: Vec<Site>,
-    /// In the order of the file, at least one, at most [`sidelong_layout::NODES_MAX`].
-    pub nodes: Vec<Node>,
+    /// By slot, at least one.
+    pub sites: Slots<Site>,
+    /// By slot, at least one, at most [`sidelong_layout::NODES_MAX`].
+    pub nodes: Slots<Node>,
     /// In the order of the file.
     pub edges: Vec<Edge>,
-    /// The edges, then the fronts of other proxies, in the order of the file. At least one.
-    pub fronts: Vec<Front>,
+    /// The edges and the fronts of other proxies, by slot. At least one.
+    pub fronts: Slots<Front>,
+    /// How many slots there are. Memory that parts read of each other has room for so many.
+    pub capacity: Capacity,
     /// The load to put on the edges, if the file has one.
     pub workload: Option<Workload>,
 }
@@ -118,7 +126,7 @@ pub struct Node {
     /// Its name, which no other node or edge has.
     pub name: String,
     /// Where its server answers HTTP: at one address for all sites, as the built-in origin does at a TCP port, or at one for each
-    /// site, in the sites' order. All are on one machine.
+    /// slot of a site. All are on one machine.
     pub addresses: Vec<ServerAddress>,
     /// Whether that server is foreign: one that is not Sidelong's, which others start and which knows nothing of the node.
     /// Otherwise it is the built-in origin, in the node's own process.
@@ -153,12 +161,12 @@ pub struct Node {
     pub ready: Option<Ready>,
     /// The processes whose load is the node's, if the file names them.
     pub group: Option<Group>,
-    /// The site that it serves at the start, an index of [`Cluster::sites`]. None for nodes left over.
+    /// The slot of the site that it serves at the start. None for nodes left over.
     pub site: Option<usize>,
 }
 
 impl Node {
-    /// Where its server answers HTTP for a site, an index of [`Cluster::sites`].
+    /// Where its server answers HTTP for the site with that slot.
     pub fn address(&self, site: usize) -> &ServerAddress {
         self.addresses.get(site).unwrap_or(&self.addresses[0])
     }
@@ -212,7 +220,13 @@ impl Cluster {
         self.nodes.is_empty()
     }
 
-    pub(crate) fn new(file: &ClusterFile) -> std::result::Result<Cluster, Problem> {
+    /// What a file means, where names keep the slots that `last` gives them. Slots that nobody has any more are given to others
+    /// if `reuse` allows it.
+    pub(crate) fn new(
+        file: &ClusterFile,
+        last: &SlotTable,
+        reuse: bool,
+    ) -> std::result::Result<Cluster, Problem> {
         check::sections(file)?;
         if !file.has_only_caches() {
             check::entries(file)?;
@@ -221,6 +235,15 @@ impl Cluster {
         let sites = sites(file, pool);
         let nodes = nodes(file, &sites, pool)?;
         check::processes(file, &nodes)?;
+        let sites = last.sites.seat(sites, |site| &site.name, reuse);
+        let nodes = nodes.into_iter().map(|(node, _)| in_slots(node, file, &sites)).collect();
+        let nodes = last.nodes.seat(nodes, |node| &node.name, reuse);
+        let fronts = last.fronts.seat(fronts(file), |front| &front.name, reuse);
+        let capacity = last.capacity.unwrap_or_else(|| match file.baseline.by {
+            MovedBy::Edge => Capacity::of(sites.len(), nodes.len(), fronts.len()),
+            // Nodes take locks, too, and are numbered after the fronts.
+            MovedBy::Server => Capacity::exactly(sites.len(), nodes.len(), fronts.len()),
+        });
         let name = file.cluster.name.clone();
         let run_dir = file.cluster.run_dir.clone().unwrap_or_else(|| default_run_dir(&name));
         let mut meant = file.clone();
@@ -228,6 +251,7 @@ impl Cluster {
         Ok(Cluster {
             file: Arc::new(meant),
             epoch: 0,
+            founding: last.founding.unwrap_or_else(|| founding(&sites, &nodes, &fronts)),
             lost: BTreeSet::new(),
             name,
             run_dir,
@@ -243,9 +267,10 @@ impl Cluster {
             ganglia: file.ganglia.clone(),
             cache: file.cache.clone(),
             sites,
-            nodes: nodes.into_iter().map(|(node, _)| node).collect(),
+            nodes,
             edges: file.edges.clone(),
-            fronts: fronts(file),
+            fronts,
+            capacity,
             workload: file.workload.clone(),
         })
     }
@@ -255,7 +280,7 @@ impl Cluster {
     /// Whether requests may be rejected for overload: by the target of a site, or by the rule `paper`.
     pub fn has_admission(&self) -> bool {
         match self.admission.rule {
-            AdmissionRule::Target => self.sites.iter().any(|site| site.target.is_some()),
+            AdmissionRule::Target => self.sites.values().any(|site| site.target.is_some()),
             AdmissionRule::Paper => true,
             AdmissionRule::None => false,
         }
@@ -265,17 +290,17 @@ impl Cluster {
     /// wait for the node between the old site and the new one.
     pub fn has_commands(&self) -> bool {
         let runs = |site: &Site| !site.on_enter.is_empty() || !site.on_leave.is_empty();
-        self.sites.iter().any(runs) || self.nodes.iter().any(|node| node.ready.is_some())
+        self.sites.values().any(runs) || self.nodes.values().any(|node| node.ready.is_some())
     }
 
     /// The longest time that a node may take to change from one site to another: to leave the old site, to enter the new one
     /// and be ready, and, if that fails, to leave the new site, to enter the old one and be ready again. Or, if it is not known
     /// what runs there, to leave all other sites and enter the new one.
     pub fn change_max(&self) -> Duration {
-        let leaves = self.sites.iter().filter(|site| !site.on_leave.is_empty()).count();
-        let enters = usize::from(self.sites.iter().any(|site| !site.on_enter.is_empty()));
+        let leaves = self.sites.values().filter(|site| !site.on_leave.is_empty()).count();
+        let enters = usize::from(self.sites.values().any(|site| !site.on_enter.is_empty()));
         let commands = (2 * (leaves.min(1) + enters)).max(leaves + enters) as u32;
-        let readies = self.nodes.iter().filter_map(|node| node.ready.as_ref());
+        let readies = self.nodes.values().filter_map(|node| node.ready.as_ref());
         let ready = readies.map(|ready| ready.timeout).max().unwrap_or_default();
         commands * (self.reconfig.command_max + KILL_MAX) + 2 * ready + NOTICE_MAX
     }
@@ -329,7 +354,16 @@ impl ClusterFile {
     /// If a program made or changed the file and a value is not usable; names the key. What [`ClusterFile::parse`] returns
     /// is checked already.
     pub fn cluster(&self) -> Result<Cluster> {
-        Cluster::new(self).map_err(|problem| Error::Check {
+        self.cluster_after(&SlotTable::default(), false)
+    }
+
+    /// What the file means in a cluster that runs, or ran: names keep the slots that `last` gives them. Slots that nobody has any
+    /// more are given to others if `reuse` allows it.
+    ///
+    /// # Errors
+    /// As [`ClusterFile::cluster`].
+    pub fn cluster_after(&self, last: &SlotTable, reuse: bool) -> Result<Cluster> {
+        Cluster::new(self, last, reuse).map_err(|problem| Error::Check {
             place: Location::Key(problem.at.to_string()),
             found: problem.found,
             expected: problem.expected,
@@ -477,6 +511,30 @@ fn node(
         group: group(entry),
         site,
     })
+}
+
+/// See [`Cluster::founding`].
+fn founding(sites: &Slots<Site>, nodes: &Slots<Node>, fronts: &Slots<Front>) -> u64 {
+    let mut text = String::new();
+    let sites: Vec<_> = sites.values().map(|site| &site.name).collect();
+    let nodes: Vec<_> = nodes.values().map(|node| (&node.name, node.is_foreign)).collect();
+    let fronts: Vec<_> = fronts.values().map(|front| &front.name).collect();
+    let _ = write!(text, "{sites:?} {nodes:?} {fronts:?}");
+    fnv1a(text.as_bytes())
+}
+
+/// A node as of [`nodes`], where sites stand in their slots. No request of a vacant one comes, so that any address will do there.
+fn in_slots(mut node: Node, file: &ClusterFile, sites: &Slots<Site>) -> Node {
+    let place = |site: usize| {
+        let name = &sites.get(site)?.name;
+        file.sites.iter().position(|entry| entry.name == *name)
+    };
+    if node.addresses.len() > 1 {
+        let slots = (0..sites.len()).map(|site| node.address(place(site).unwrap_or(0)).clone());
+        node.addresses = slots.collect();
+    }
+    let home = node.site.and_then(|site| sites.position(|known| known.name == file.sites[site].name));
+    Node { site: home, ..node }
 }
 
 /// The one that is given; the checks exclude two.

@@ -98,10 +98,10 @@ impl Pair<'_> {
 
         let Cluster { nodes, edges, fronts, cache, .. } = &self.old_cluster;
         let own = || self.own(key);
-        let nodes_all = || nodes.iter().map(|node| node.name.clone());
+        let nodes_all = || nodes.values().map(|node| node.name.clone());
         // The edges are among them.
-        let movers = || fronts.iter().map(|front| front.name.clone());
-        let agents = || nodes.iter().filter(|node| node.is_foreign && !node.is_exclusive);
+        let movers = || fronts.values().map(|front| front.name.clone());
+        let agents = || nodes.values().filter(|node| node.is_foreign && !node.is_exclusive);
         let parts: Vec<String> = match class {
             Live => return Takes::Nothing,
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
@@ -136,7 +136,7 @@ impl Pair<'_> {
     fn own(&self, key: &str) -> Vec<String> {
         let Some((index, entry)) = node_of(self.old, key) else { return vec![name_in(key).to_owned()] };
         let before = self.old.nodes[..index].iter().map(|entry| entry.count).sum();
-        let nodes = self.old_cluster.nodes.iter().skip(before).take(entry.count);
+        let nodes = self.old_cluster.nodes.values().skip(before).take(entry.count);
         nodes.map(|node| node.name.clone()).collect()
     }
 }

@@ -26,6 +26,7 @@ mod parse;
 mod run_dir;
 mod secret;
 mod sections;
+mod slots;
 mod time;
 mod words;
 
@@ -43,12 +44,14 @@ pub use sections::{
     Admission, Balancing, Baseline, CACHE_PEERS_MAX, CachePeer, Caching, Ganglia, Limits, Load, Reconfig,
     Verbs, Workload,
 };
+pub use sidelong_layout::Slots;
 pub use sidelong_os::ServerAddress;
 pub use sidelong_policy::admission::{AdmissionRule, Target};
 pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::cache::store::Eviction;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Drain, Protocol, Scheme};
+pub use slots::{Capacity, SlotNames, SlotTable};
 pub use words::{
     Completion, Configuration, ControlledBy, Fabric, Forwarded, LoadMode, MovedBy, Proxy, Service,
     WorkloadKind,

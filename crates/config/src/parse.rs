@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, Tls};
 use crate::lines::{At, key_at, line_at};
+use crate::slots::SlotTable;
 
 /// Most bytes of a cluster file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -64,7 +65,7 @@ impl ClusterFile {
             let message = format!("{key}{}", with_remedy(&error.message().replace('\n', ", ")));
             Error::Parse { place: place(line_at(text, offset)), message }
         })?;
-        Cluster::new(&file).map_err(|problem| Error::Check {
+        Cluster::new(&file, &SlotTable::default(), false).map_err(|problem| Error::Check {
             place: place(problem.at.line(text)),
             found: problem.found,
             expected: problem.expected,

@@ -14,9 +14,11 @@ use sidelong_edge::Loads;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Access, Directory as _, Host, Initiator, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{Hot, Instance, LOAD_BYTES, LOAD_HOT, NodeId, RegionKind, SiteId, Time, valid};
-use sidelong_load::{Limits, Reading, Records, Status, monotonic_ns};
-use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words, load_region};
+use sidelong_layout::{
+    BoardMap, Hot, Instance, LOAD_BYTES, LOAD_HOT, NodeId, RegionKind, SiteId, Time, valid,
+};
+use sidelong_load::{Limits, Reading, RecordOf, Records, Status, monotonic_ns};
+use sidelong_reconfig::{BoardInit, Links, Members, board_map, expose_board, expose_words, load_region};
 use sidelong_state::Publisher;
 
 const SITES: usize = 4;
@@ -24,17 +26,19 @@ const SITES: usize = 4;
 /// A whole cluster's regions. Their records are written once, because a keeper for each would occupy two cores.
 struct Cluster {
     names: Vec<String>,
+    /// For how many nodes there is room, and the board.
+    room: (usize, BoardMap),
     _directory: tempfile::TempDir,
     run: Arc<RunDirectory>,
     _regions: Vec<Region>,
 }
 
 impl Cluster {
-    fn new(nodes: usize, busy: u32, host: impl Fn(&Path) -> Host) -> Cluster {
+    fn new(nodes: usize, busy: u32, room: (usize, usize), host: impl Fn(&Path) -> Host) -> Cluster {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
         let run = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
         let names: Vec<_> = (0..nodes).map(|node| format!("n{node}")).collect();
-        let map = board_map(SITES, 1);
+        let map = board_map(room.1, 1);
         let sites = [BoardInit { floor: 1, nodes: (nodes / SITES) as u16 }; SITES];
         let mut regions = Vec::new();
         let mut keep = |region: Region| {
@@ -61,7 +65,7 @@ impl Cluster {
             publish(&region, busy);
             keep(region);
         }
-        Cluster { names, _directory: directory, run, _regions: regions }
+        Cluster { names, room: (room.0, map), _directory: directory, run, _regions: regions }
     }
 }
 
@@ -76,10 +80,14 @@ fn publish(region: &Region, busy: u32) {
 fn scan(c: &mut Criterion, name: &str, cluster: &Cluster) {
     let nodes = cluster.names.len();
     let limits = Limits { stale: Duration::from_secs(36_000), ..Limits::default() };
-    let regions = cluster.names.iter().map(|name| load_region(name));
-    let map = board_map(SITES, 1);
-    let mut links = Links::new(cluster.run.clone(), Initiator::new(), &cluster.names, map);
-    let mut loads = Loads::Memory(Records::new(links.scanner_mut(), regions, false, limits));
+    let records = cluster.names.iter().map(|name| RecordOf::from(load_region(name))).collect();
+    let members = Members {
+        sites: (0..SITES).map(|site| format!("s{site}")).collect(),
+        nodes: cluster.names.iter().cloned().collect(),
+        ..Members::default()
+    };
+    let mut links = Links::new(cluster.run.clone(), Initiator::new(), cluster.room, &members);
+    let mut loads = Loads::Memory(Records::new(links.scanner_mut(), &records, false, limits));
     let mut readings = vec![Reading::default(); nodes];
     let mut scan = |readings: &mut Vec<Reading>| {
         let now = Time::from_ns(monotonic_ns());
@@ -106,17 +114,20 @@ fn shm(c: &mut Criterion) {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     raised.expect("as many open files as this process may have");
+    let host = |path: &Path| Host::Shm(ShmHost::new(path));
     for (nodes, busy, what) in
         [(8, 1, "busy"), (1_000, 1, "busy"), (1_000, 0, "idle"), (10_000, 1, "busy"), (10_000, 0, "idle")]
     {
-        let cluster = Cluster::new(nodes, busy, |path| Host::Shm(ShmHost::new(path)));
+        let cluster = Cluster::new(nodes, busy, (nodes, SITES), host);
         scan(c, &format!("scan, {nodes} nodes, {what}, shm"), &cluster);
     }
+    let cluster = Cluster::new(8, 1, (64, 16), host);
+    scan(c, "scan, 8 nodes in room for 64, busy, shm", &cluster);
 }
 
 fn tcp(c: &mut Criterion) {
     let host = |_: &Path| Host::Tcp(TcpHost::listen(([127, 0, 0, 1], 0).into()).expect("a port"));
-    scan(c, "scan, 8 nodes, busy, tcp", &Cluster::new(8, 1, host));
+    scan(c, "scan, 8 nodes, busy, tcp", &Cluster::new(8, 1, (8, SITES), host));
 }
 
 criterion_group!(benches, shm, tcp);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sidelong_proxy::Stop;
+use sidelong_reconfig::SharedMembers;
 
 use crate::admin::Admin;
 use crate::gate::Gate;
@@ -24,7 +25,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// The front of that name, with an admin endpoint at `admin`. The names are those of the cluster's nodes and sites. Its metrics
+    /// The front of that name, with an admin endpoint at `admin`. Its metrics
     /// include `peers`, `about` and `counts`.
     ///
     /// # Errors
@@ -32,9 +33,8 @@ impl Front {
     pub fn new(
         name: &str,
         admin: Option<SocketAddr>,
-        (nodes, sites): (Vec<String>, Vec<String>),
         (view, gate): (Arc<View>, Option<Arc<Gate>>),
-        peers: Option<Arc<Peers>>,
+        (members, peers): (Arc<SharedMembers>, Option<Arc<Peers>>),
         about: About,
         counts: Vec<Counts>,
     ) -> Result<Self, Error> {
@@ -43,8 +43,8 @@ impl Front {
             TcpListener::bind(address).map_err(failed)
         };
         let admin = admin.map(listen).transpose()?;
-        let seen = Arc::new(ScanDisplay::new(nodes.len(), sites.len(), view.stale()));
-        let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents: None });
+        let seen = Arc::new(ScanDisplay::new(view.room(), view.stale()));
+        let state = Arc::new(State { view, gate, peers, seen, members, documents: None });
         let metrics = Arc::new(Metrics::new(Arc::clone(&state), None, 0, about, counts));
         Ok(Front { name: name.to_owned(), state, metrics, admin })
     }

@@ -65,8 +65,8 @@ impl Bench {
         }
         view.relist();
         let cluster = AdapterCluster {
-            sites: vec!["alpha".into(), "beta".into()],
-            nodes: NODES,
+            room: ChoiceMap { nodes: NODES, sites: SITES, servers: 0 },
+            sites: ["alpha", "beta"].map(str::to_owned).into_iter().collect(),
             servers: Vec::new(),
             stale: STALE,
             rotation: Duration::from_secs(10),
@@ -88,6 +88,7 @@ impl Bench {
             view: Arc::clone(&front),
             gate: Some(Arc::clone(&gate)),
             peers: Arc::new(Peers::new(["other".to_owned()])),
+            room: 1,
             share: None,
             directory: Arc::new(run),
             initiator: Initiator::new(),

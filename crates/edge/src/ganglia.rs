@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{Hot, Time};
+use sidelong_layout::{Hot, Slots, Time};
 
 use crate::clock;
 use crate::metrics::{Counts, Figure, HOT, Kind};
@@ -52,8 +52,6 @@ struct Packets {
 pub struct Ganglia {
     settings: GangliaSettings,
     socket: UdpSocket,
-    /// `KEY:NAME` of each node.
-    hosts: Vec<String>,
     packets: Arc<Packets>,
 }
 
@@ -65,11 +63,11 @@ pub struct GangliaThread {
 }
 
 impl Ganglia {
-    /// A sender for `nodes`, in the cluster's order.
+    /// A sender.
     ///
     /// # Errors
     /// If the address cannot be reached.
-    pub fn new(settings: GangliaSettings, nodes: &[NodeAddress]) -> io::Result<Self> {
+    pub fn new(settings: GangliaSettings) -> io::Result<Self> {
         let any: IpAddr = match settings.gmond {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -78,7 +76,7 @@ impl Ganglia {
         socket.connect(settings.gmond)?;
         // With a full buffer a packet is dropped.
         socket.set_nonblocking(true)?;
-        Ok(Ganglia { settings, socket, hosts: hosts(nodes), packets: Arc::default() })
+        Ok(Ganglia { settings, socket, packets: Arc::default() })
     }
 
     /// Its counters, for the edge's metrics.
@@ -96,16 +94,19 @@ impl Ganglia {
         }
     }
 
-    /// Starts to send the figures in `seen`.
+    /// Starts to send the figures in `seen`, of the `nodes` that there are then.
     ///
     /// # Errors
     /// If the thread cannot start.
-    pub fn start(self, seen: Arc<ScanDisplay>) -> io::Result<GangliaThread> {
+    pub fn start(
+        self,
+        seen: Arc<ScanDisplay>,
+        nodes: impl Fn() -> Slots<NodeAddress> + Send + 'static,
+    ) -> io::Result<GangliaThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let described = vec![Described::default(); self.hosts.len()];
-        let mut work = Work { ganglia: self, described, packet: Vec::new() };
-        let run = move || work.run(&seen, &stopped);
+        let mut work = Work { ganglia: self, described: BTreeMap::new(), packet: Vec::new() };
+        let run = move || work.run(&seen, nodes, &stopped);
         let thread = std::thread::Builder::new().name("ganglia".into()).spawn(run)?;
         Ok(GangliaThread { stop, thread: Some(thread) })
     }
@@ -124,17 +125,17 @@ impl Drop for GangliaThread {
 
 /// The host under which gmond lists each node. gmond tells hosts apart by the part before the colon, where gmetric puts
 /// an address. A node that shares its address, or whose address contains colons, has its name there.
-fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
+fn hosts(nodes: &Slots<NodeAddress>) -> Slots<String> {
     let ip = |node: &NodeAddress| node.addresses.iter().find_map(|address| Some(address.tcp()?.ip()));
     let mut sharing = BTreeMap::<IpAddr, usize>::new();
-    for ip in nodes.iter().filter_map(ip) {
+    for ip in nodes.values().filter_map(ip) {
         *sharing.entry(ip).or_default() += 1;
     }
     let host = |node: &NodeAddress| match (&node.name, ip(node)) {
         (name, Some(ip)) if ip.is_ipv4() && sharing[&ip] == 1 => format!("{ip}:{name}"),
         (name, _) => format!("{name}:{name}"),
     };
-    nodes.iter().map(host).collect()
+    nodes.map(host)
 }
 
 /// The figures of one node that gmond has descriptions of.
@@ -150,12 +151,13 @@ const _: () = assert!(HOT.len() <= 32, "a bit for each");
 
 struct Work {
     ganglia: Ganglia,
-    described: Vec<Described>,
+    /// By host.
+    described: BTreeMap<String, Described>,
     packet: Vec<u8>,
 }
 
 impl Work {
-    fn run(&mut self, seen: &ScanDisplay, stop: &AtomicBool) {
+    fn run(&mut self, seen: &ScanDisplay, nodes: impl Fn() -> Slots<NodeAddress>, stop: &AtomicBool) {
         let period = self.ganglia.settings.period;
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
@@ -167,33 +169,36 @@ impl Work {
             }
             // A fixed rate; missed periods are not made up for.
             next = (next + period).max(now);
-            self.tell(seen);
+            self.tell(seen, &nodes());
         }
     }
 
-    fn tell(&mut self, seen: &ScanDisplay) {
+    fn tell(&mut self, seen: &ScanDisplay, nodes: &Slots<NodeAddress>) {
         let look = seen.last();
         let now = clock::now();
-        for (index, node) in look.nodes.iter().enumerate() {
-            let Some(hot) = seen.fresh(node, now) else { continue };
-            let described = &mut self.described[index];
+        let hosts = hosts(nodes);
+        self.described.retain(|described, _| hosts.values().any(|host| host == described));
+        for (slot, host) in hosts.entries() {
+            let Some(hot) = seen.fresh(&look.nodes[slot], now) else { continue };
+            let described = self.described.entry(host.clone()).or_default();
             let is_old = |since| now.since(since) >= self.ganglia.settings.metadata;
             if described.since.is_none_or(is_old) {
                 *described = Described { figures: 0, since: Some(now) };
             }
             for (bit, figure) in HOT.iter().enumerate().filter(|(_, figure)| hot.valid & figure.valid != 0) {
-                self.tell_figure(index, bit, figure, hot);
+                self.tell_figure(host, bit, figure, hot);
             }
         }
     }
 
-    fn tell_figure(&mut self, node: usize, bit: usize, figure: &Figure, hot: &Hot) {
+    fn tell_figure(&mut self, host: &str, bit: usize, figure: &Figure, hot: &Hot) {
         let settings = &self.ganglia.settings;
         let figure_name = format!("{}{}_{}", settings.prefix, figure.head.name, figure.head.unit);
-        let name = Name { host: &self.ganglia.hosts[node], figure: &figure_name };
+        let name = Name { host, figure: &figure_name };
         let (kind, value) = written(figure, hot);
-        if self.described[node].figures & 1 << bit == 0 {
-            self.described[node].figures |= 1 << bit;
+        let described = self.described.entry(host.to_owned()).or_default();
+        if described.figures & 1 << bit == 0 {
+            described.figures |= 1 << bit;
             let tmax_s = u32::try_from(settings.period.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
             let description = Description {
                 kind,
@@ -251,7 +256,9 @@ mod tests {
             node("n3", "10.0.0.2:81"),
             node("n4", "[fd00::1]:80"),
         ];
-        assert_eq!(hosts(&nodes), ["10.0.0.1:n1", "n2:n2", "n3:n3", "n4:n4"]);
+        let hosts = hosts(&nodes.into_iter().collect());
+        let hosts: Vec<_> = hosts.values().collect();
+        assert_eq!(hosts, ["10.0.0.1:n1", "n2:n2", "n3:n3", "n4:n4"]);
     }
 
     #[test]
@@ -298,23 +305,24 @@ mod tests {
             prefix: "p_".into(),
         };
         let node = |name: &str, port| node_at(name, ([127, 0, 0, 1], port).into());
-        let ganglia = Ganglia::new(settings, &[node("n1", 1), node("n2", 2)]).unwrap();
+        let nodes = [node("n1", 1), node("n2", 2)].into_iter().collect();
+        let ganglia = Ganglia::new(settings).unwrap();
         let counts = ganglia.counts();
-        let mut work = Work { ganglia, described: vec![Described::default(); 2], packet: Vec::new() };
+        let mut work = Work { ganglia, described: BTreeMap::new(), packet: Vec::new() };
         let hot = Hot { valid: sidelong_layout::valid::CPU, ..Hot::default() };
         let seen = ScanDisplay::of_records(
             Duration::from_secs(3600),
             &[(Some(hot), clock::now()), (None, clock::now())],
         );
 
-        work.tell(&seen);
+        work.tell(&seen, &nodes);
         let first = heard(&monitor);
         assert_eq!(first.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [128, 133], "{first:?}");
         assert!(
             first.iter().all(|(_, text)| text.contains("n1:n1") && text.contains("p_cpu_ratio")),
             "{first:?}"
         );
-        work.tell(&seen);
+        work.tell(&seen, &nodes);
         let second = heard(&monitor);
         assert_eq!(second.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [133], "described once: {second:?}");
         assert_eq!((counts.read)(), [("sent", 3), ("failed", 0)]);
@@ -323,10 +331,10 @@ mod tests {
             Duration::ZERO,
             &[(Some(hot), Time::from_ns(1)), (None, Time::from_ns(1))],
         );
-        work.tell(&old);
+        work.tell(&old, &nodes);
         assert_eq!(heard(&monitor), []);
         work.ganglia.settings.metadata = Duration::ZERO;
-        work.tell(&seen);
+        work.tell(&seen, &nodes);
         assert_eq!(heard(&monitor).len(), 2, "described again when it is time");
     }
 
@@ -341,11 +349,11 @@ mod tests {
             prefix: "p_".into(),
         };
         let node = node_at("n", free);
-        let ganglia = Ganglia::new(settings, &[node]).unwrap();
+        let ganglia = Ganglia::new(settings).unwrap();
         let counts = ganglia.counts();
         let hot = Hot { valid: sidelong_layout::valid::ALL, ..Hot::default() };
         let seen = ScanDisplay::of_records(Duration::from_secs(3600), &[(Some(hot), clock::now())]);
-        let thread = ganglia.start(Arc::new(seen)).unwrap();
+        let thread = ganglia.start(Arc::new(seen), move || [node.clone()].into_iter().collect()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         while (counts.read)()[1].1 == 0 {
             assert!(Instant::now() < deadline, "{:?}", (counts.read)());

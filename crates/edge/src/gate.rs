@@ -10,10 +10,10 @@ mod tests;
 mod visits;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use sidelong_layout::{SiteId, Time};
+use sidelong_layout::{SiteId, Slots, Time};
 use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Outlook, Promise, Refused, Request, Requests, Target, Treatment,
     Verdict, Why, decide,
@@ -73,6 +73,8 @@ struct SiteGate {
     lent: AtomicU64,
     /// The mean of their pressures, as bits.
     pressure: AtomicU64,
+    /// Whether there is such a site.
+    is_taken: AtomicBool,
     /// A later answer is late, in ns.
     late_ns: AtomicU64,
     /// Requests that are rejected last.
@@ -92,6 +94,7 @@ impl SiteGate {
             verdict: AtomicU64::new(Verdict::default().encode()),
             lent: AtomicU64::new(UNKNOWN),
             pressure: AtomicU64::new(0),
+            is_taken: AtomicBool::new(true),
             late_ns: AtomicU64::new(late_ns(promise)),
             last: Box::default(),
             visits: None,
@@ -254,10 +257,12 @@ impl Gate {
 
     // For the watch thread.
 
-    /// Judges answers by other promises from now on.
-    pub(crate) fn adopt(&self, promises: &[Promise]) {
-        for (slot, promise) in self.sites.iter().zip(promises) {
-            slot.late_ns.store(late_ns(promise), Ordering::Relaxed);
+    /// Goes by the sites that there are from now on, and by what is promised to them.
+    pub fn adopt(&self, promises: &Slots<Promise>) {
+        for (index, slot) in self.sites.iter().enumerate() {
+            let promise = promises.get(index);
+            slot.is_taken.store(promise.is_some(), Ordering::Relaxed);
+            slot.late_ns.store(promise.map_or(UNKNOWN, late_ns), Ordering::Relaxed);
         }
     }
 
@@ -280,7 +285,8 @@ impl Gate {
             slot.budget_ns.store(ns(outlook.budget), Ordering::Relaxed);
             slot.met.store(outlook.met.map_or(UNKNOWN, u64::from), Ordering::Relaxed);
         }
-        let sites = self.sites.iter().zip(outlooks);
+        let is_taken = |(slot, _): &(&SiteGate, &Outlook)| slot.is_taken.load(Ordering::Relaxed);
+        let sites = self.sites.iter().zip(outlooks).filter(is_taken);
         let widest = sites.map(|(slot, outlook)| slot.widest(outlook.verdict)).reduce(Verdict::wider);
         self.door.store(widest.unwrap_or_default().encode(), Ordering::Relaxed);
     }

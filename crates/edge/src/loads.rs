@@ -4,8 +4,8 @@
 //! request records by messages, so with them the words are scanned first.
 
 use sidelong_fabric::ScanCounts;
-use sidelong_layout::Time;
-use sidelong_load::{Reading, Records, Sockets, Source as _};
+use sidelong_layout::{Slots, Time};
+use sidelong_load::{Reading, RecordOf, Records, Sockets, Source as _};
 use sidelong_reconfig::Links;
 
 /// How an edge reads the load of all nodes.
@@ -28,6 +28,13 @@ impl Loads {
                 links.scan(now);
                 sockets.refresh(now.as_ns(), into);
             }
+        }
+    }
+
+    /// Goes by other nodes from now on. Nodes that answer to requests stay the same.
+    pub fn adopt(&mut self, links: &mut Links, nodes: &Slots<RecordOf>) {
+        if let Loads::Memory(records) = self {
+            records.adopt(links.scanner_mut(), nodes);
         }
     }
 

@@ -29,6 +29,7 @@ use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_policy::workers::Workers;
 use sidelong_proxy::Refusal;
+use sidelong_reconfig::SharedMembers;
 
 use crate::access_log::AccessLog;
 use crate::clock;
@@ -83,7 +84,7 @@ pub struct Metrics {
     move_seconds: Histogram,
     discarded_reads: Counter,
     /// Names of the sites, for labels.
-    sites: Vec<String>,
+    members: Arc<SharedMembers>,
 }
 
 impl Metrics {
@@ -97,8 +98,8 @@ impl Metrics {
     ) -> Self {
         let mut registry = Registry::with_prefix("sidelong_edge");
         about.facts.into_iter().for_each(|fact| fact.register(&mut registry));
-        let sites = state.sites.clone();
-        let requests = Arc::new(Requests::new(threads, sites.clone()));
+        let members = Arc::clone(&state.members);
+        let requests = Arc::new(Requests::new(threads, state.view.room().1, Arc::clone(&members)));
         registry.register_collector(Box::new(RequestCollector(Arc::clone(&requests))));
         let metrics = Metrics {
             requests,
@@ -109,7 +110,7 @@ impl Metrics {
             discarded_reads: Counter::default(),
             registry: Registry::default(),
             config: about.config,
-            sites,
+            members,
         };
         registry.register(
             "moves",
@@ -171,7 +172,8 @@ impl Metrics {
 
     /// Counts a move that was carried out, in `elapsed`.
     pub fn moved(&self, plan: &MovePlan, elapsed: Duration) {
-        let name = |site: SiteId| self.sites[site.index()].clone();
+        let members = self.members.load();
+        let name = |site: SiteId| members.sites.get(site.index()).map_or("none", String::as_str).to_owned();
         let from = plan.from().map_or_else(|| "none".to_owned(), name);
         let reason = plan.reason.need.word();
         self.moves.get_or_create(&MoveLabels { from, to: name(plan.to), reason }).inc();
@@ -264,7 +266,9 @@ const BOARD_AGE: Head<'static> =
 impl Collector for ViewCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = clock::now();
-        let State { view, peers, seen, sites, .. } = &*self.state;
+        let State { view, peers, seen, members, .. } = &*self.state;
+        let members = members.load();
+        let (nodes, sites) = (&members.nodes, &members.sites);
         let alone = |value| [(Labels::new(), value)];
         let view_age = view.age(now).map_or(f64::INFINITY, |age| age.as_secs_f64());
         family(&mut encoder, &VIEW_AGE, alone(view_age))?;
@@ -279,7 +283,9 @@ impl Collector for ViewCollector {
         self.each_node(&mut encoder, &NODE_IN_FLIGHT, |node| Some(view.in_flight(node).into()))?;
         let unanswered = |node| Some(view.traffic(node, now).in_flight.into());
         self.each_node(&mut encoder, &NODE_UNANSWERED, unanswered)?;
-        let peers = || peers.iter().flat_map(|peers| peers.iter());
+        let peers: Vec<_> = peers.iter().flat_map(|peers| peers.heard()).collect();
+        let peers =
+            || peers.iter().map(|(name, heard_at, unanswered)| (name.as_str(), *heard_at, *unanswered));
         let ages = peers().map(|(name, heard_at, _)| (vec![("edge", name)], age(now, heard_at)));
         family(&mut encoder, &PEER_AGE, ages)?;
         let is_heard = |at: Option<Time>| at.is_some_and(|at| now.since(at) <= view.stale());
@@ -287,20 +293,20 @@ impl Collector for ViewCollector {
         let heard = heard.map(|(name, _, unanswered)| (vec![("edge", name)], unanswered as f64));
         family(&mut encoder, &PEER_UNANSWERED, heard)?;
         self.each_node(&mut encoder, &NODE_LOAD, |node| Some(view.index(node).ratio()))?;
-        let all_sites = self.state.nodes.len() * sites.len() <= NODE_SITE_SERIES_MAX;
-        let series = view.nodes().flat_map(|node| {
-            let serves = view.ownership(node).and_then(|ownership| ownership.serving_site());
-            let told = sites.iter().enumerate().filter_map(move |(index, site)| {
-                let serves = serves == Some(SiteId::new(index));
+        let all_sites = nodes.len() * sites.len() <= NODE_SITE_SERIES_MAX;
+        let series = nodes.entries().flat_map(|(node, name)| {
+            let serves = view.ownership(NodeId::new(node)).and_then(|ownership| ownership.serving_site());
+            let told = sites.entries().filter_map(move |(slot, site)| {
+                let serves = serves == Some(SiteId::new(slot));
                 (serves || all_sites).then_some((site.as_str(), serves))
             });
-            let name = self.state.nodes[node.index()].as_str();
+            let name = name.as_str();
             told.map(move |(site, serves)| (vec![("node", name), ("site", site)], flag(serves)))
         });
         family(&mut encoder, &NODE_SITE, series)?;
-        let states = view.nodes().filter_map(|node| {
-            let (name, state) = (self.state.nodes[node.index()].as_str(), view.ownership(node)?.state);
-            Some((vec![("node", name), ("state", state.word())], 1.0))
+        let states = nodes.entries().filter_map(|(node, name)| {
+            let state = view.ownership(NodeId::new(node))?.state;
+            Some((vec![("node", name.as_str()), ("state", state.word())], 1.0))
         });
         family(&mut encoder, &NODE_STATE, states)?;
 
@@ -314,8 +320,8 @@ impl Collector for ViewCollector {
         };
         self.each_node(&mut encoder, &NODE_LEARNED_WORKERS, workers)?;
         self.each_node(&mut encoder, &WORDS_AGE, |node| Some(age(now, last(node).words_at)))?;
-        let boards = sites.iter().zip(&look.boards);
-        let boards = boards.map(|(site, read_at)| (vec![("site", site.as_str())], age(now, *read_at)));
+        let boards = sites.entries();
+        let boards = boards.map(|(slot, site)| (vec![("site", site.as_str())], age(now, look.boards[slot])));
         family(&mut encoder, &BOARD_AGE, boards)?;
         for figure in HOT {
             let name = format!("node_{}", figure.head.name);
@@ -337,9 +343,13 @@ impl ViewCollector {
         head: &Head<'_>,
         value: impl Fn(NodeId) -> Option<f64>,
     ) -> fmt::Result {
-        let metric =
-            |node: NodeId| Some((vec![("node", self.state.nodes[node.index()].as_str())], value(node)?));
-        family(encoder, head, self.state.view.nodes().filter_map(metric))
+        let members = self.state.members.load();
+        let values = members.nodes.entries().map(|(slot, name)| (name, value(NodeId::new(slot))));
+        family(
+            encoder,
+            head,
+            values.filter_map(|(name, value)| Some((vec![("node", name.as_str())], value?))),
+        )
     }
 }
 
@@ -350,6 +360,7 @@ mod tests {
     use sidelong_layout::Ownership;
     use sidelong_policy::balance::Balance;
     use sidelong_policy::index::Reading;
+    use sidelong_reconfig::Members;
 
     use super::*;
     use crate::seen::ScanDisplay;
@@ -365,9 +376,12 @@ mod tests {
             view: Arc::new(view),
             gate: None,
             peers: None,
-            seen: Arc::new(ScanDisplay::new(nodes, sites, stale)),
-            nodes: names('n', nodes),
-            sites: names('s', sites),
+            seen: Arc::new(ScanDisplay::new((nodes, sites), stale)),
+            members: Arc::new(SharedMembers::from_pointee(Members {
+                nodes: names('n', nodes),
+                sites: names('s', sites),
+                ..Members::default()
+            })),
             documents: None,
         };
         let page = Metrics::new(Arc::new(state), None, 1, About::default(), Vec::new()).encode();

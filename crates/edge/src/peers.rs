@@ -3,8 +3,8 @@
 //!
 //! Each edge exposes a region of its own, its share ([`ShareMap`]), and reads those of the others one-sidedly, as it
 //! reads the nodes' records. A separate thread does this. So an edge that cannot be reached delays neither the watch
-//! thread nor a request, and an edge whose watch thread hangs still shares its counts. A cluster with one edge has
-//! neither thread nor region.
+//! thread nor a request, and an edge whose watch thread hangs still shares its counts. An edge that is alone
+//! looks for others now and then.
 //!
 //! A share counts while its beat rises, by the reader's clock. If an edge is dead, hangs or cannot be reached, its
 //! share is dropped after the time from which records are stale: its requests ended with it, or show only in the nodes'
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use sidelong_fabric::{
     Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, ReadOutcome, Reader, Region,
     RegionSpec, Scanner, Target,
@@ -24,6 +25,9 @@ use sidelong_policy::admission::{Verdict, Why};
 use crate::clock;
 use crate::gate::Gate;
 use crate::view::View;
+
+/// Between two looks for other edges while there is none.
+const ALONE: Duration = Duration::from_millis(50);
 
 /// Name of the region that holds an edge's share.
 pub fn share_region(edge: &str) -> String {
@@ -39,9 +43,9 @@ pub fn expose_share(host: &Host, edge: &str, map: ShareMap, instance: Instance) 
     host.expose(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, instance }, |_| ())
 }
 
-/// The other edges as last heard, for display.
+/// The other edges, which may change while they are read, and how each was last heard.
 #[derive(Debug)]
-pub struct Peers(Box<[PeerSeen]>);
+pub struct Peers(ArcSwap<Vec<Arc<PeerSeen>>>);
 
 #[derive(Debug)]
 struct PeerSeen {
@@ -54,17 +58,29 @@ struct PeerSeen {
 impl Peers {
     /// The peers of these names, none of them heard yet.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
-        let seen = |name| PeerSeen { name, heard_ns: AtomicU64::new(0), unanswered: AtomicU64::new(0) };
-        Peers(names.into_iter().map(seen).collect())
+        let peers = Peers(ArcSwap::default());
+        peers.replace(names);
+        peers
+    }
+
+    /// Others are read from now on, as far as they were not before.
+    pub fn replace(&self, names: impl IntoIterator<Item = String>) {
+        let last = self.0.load();
+        let seen = |name: String| match last.iter().find(|peer| peer.name == name) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(PeerSeen { name, heard_ns: AtomicU64::new(0), unanswered: AtomicU64::new(0) }),
+        };
+        self.0.store(Arc::new(names.into_iter().map(seen).collect()));
     }
 
     /// Each one's name, when it was last heard, and its unanswered requests then.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Option<Time>, u64)> {
-        self.0.iter().map(|peer| {
+    pub(crate) fn heard(&self) -> Vec<(String, Option<Time>, u64)> {
+        let heard = |peer: &Arc<PeerSeen>| {
             let heard_ns = peer.heard_ns.load(Ordering::Relaxed);
             let heard_at = (heard_ns > 0).then_some(Time::from_ns(heard_ns));
-            (peer.name.as_str(), heard_at, peer.unanswered.load(Ordering::Relaxed))
-        })
+            (peer.name.clone(), heard_at, peer.unanswered.load(Ordering::Relaxed))
+        };
+        self.0.load().iter().map(heard).collect()
     }
 }
 
@@ -76,6 +92,8 @@ pub struct Exchange {
     pub gate: Option<Arc<Gate>>,
     /// The other edges, and their state for display.
     pub peers: Arc<Peers>,
+    /// Most edges that there may be.
+    pub room: usize,
     /// This edge's share; `None` if this edge cannot be reached.
     pub share: Option<Region>,
     /// Where the others' shares are found.
@@ -94,6 +112,8 @@ impl Exchange {
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             thread.scan(clock::now());
+            // Alone it only waits for others.
+            let period = if thread.shares.peers.is_empty() { ALONE } else { period };
             // As in the watch thread: missed scans are skipped.
             next = (next + period).max(Instant::now());
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -117,6 +137,8 @@ pub(crate) struct Thread {
 struct Shares {
     map: ShareMap,
     stale: Duration,
+    /// The edges, as far as they are linked.
+    peers: Arc<Vec<Arc<PeerSeen>>>,
     links: Vec<LinkRef>,
     heard: Vec<PeerState>,
     /// By node, the answers that the others have seen since the last scan.
@@ -125,21 +147,18 @@ struct Shares {
 
 impl Thread {
     pub(crate) fn new(with: Exchange) -> Self {
-        let Exchange { view, gate, peers, share, directory, initiator, period: _ } = with;
-        let map = ShareMap { nodes: view.nodes().count(), sites: view.sites().count() };
+        let Exchange { view, gate, peers, room, share, directory, initiator, period: _ } = with;
+        let (nodes, sites) = view.room();
+        let map = ShareMap { nodes, sites };
         let patience = Patience { tries_max: 1, ..Patience::default() };
-        let mut scanner = Scanner::new(directory, initiator, (peers.0.len(), 0), patience);
+        let mut scanner = Scanner::new(directory, initiator, (room, 0), patience);
         scanner.set_pace(Pace::WHOLE);
-        let link = |(item, peer): (usize, &PeerSeen)| {
-            let (region, shapes) = (&*share_region(&peer.name), &[(RegionKind::Share, map.len())]);
-            let access = Access::ReadOnly;
-            scanner.link(&Target { region, shapes, guess: 0, access, items: item..item + 1 })
-        };
         let shares = Shares {
             map,
             stale: view.stale(),
-            links: peers.0.iter().enumerate().map(link).collect(),
-            heard: peers.0.iter().map(|_| PeerState::new(map)).collect(),
+            peers: Arc::default(),
+            links: Vec::new(),
+            heard: Vec::new(),
             more: vec![0; map.nodes],
         };
         // Memory that outlived an earlier life still has its beat.
@@ -147,7 +166,35 @@ impl Thread {
         Thread { view, gate, peers, share, map, beat, scanner, shares }
     }
 
+    /// Reads the edges that there are now.
+    fn adopt(&mut self) {
+        let Thread { peers, scanner, shares, map, .. } = self;
+        if Arc::ptr_eq(&shares.peers, &peers.0.load()) {
+            return;
+        }
+        let now = peers.0.load_full();
+        // Each keeps what is known of it.
+        let mut known: Vec<_> =
+            shares.peers.iter().map(|peer| peer.name.clone()).zip(shares.heard.drain(..)).collect();
+        shares.links.drain(..).for_each(|link| scanner.unlink(link));
+        for (item, peer) in now.iter().enumerate() {
+            let (region, shapes) = (&*share_region(&peer.name), &[(RegionKind::Share, map.len())]);
+            let access = Access::ReadOnly;
+            shares.links.push(scanner.link(&Target {
+                region,
+                shapes,
+                guess: 0,
+                access,
+                items: item..item + 1,
+            }));
+            let place = known.iter().position(|(name, _)| *name == peer.name);
+            shares.heard.push(place.map_or_else(|| PeerState::new(*map), |place| known.swap_remove(place).1));
+        }
+        shares.peers = now;
+    }
+
     pub(crate) fn scan(&mut self, now: Time) {
+        self.adopt();
         self.tell(now);
         self.shares.more.fill(0);
         self.scanner.scan(now, &mut [&mut self.shares]);
@@ -171,9 +218,9 @@ impl Thread {
 
     /// Sums up the fresh shares, and logs edges whose state has changed.
     fn sum(&mut self, now: Time) {
-        let Thread { view, gate, peers, scanner, shares: Shares { stale, links, heard, more, .. }, .. } =
+        let Thread { view, gate, scanner, shares: Shares { stale, peers, links, heard, more, .. }, .. } =
             self;
-        for ((link, heard), seen) in links.iter().zip(&mut *heard).zip(&peers.0) {
+        for ((link, heard), seen) in links.iter().zip(&mut *heard).zip(peers.iter()) {
             let fresh = heard.is_fresh(now, *stale);
             // A link that works may lead to memory that its edge has abandoned for a new region.
             if fresh {
@@ -193,7 +240,7 @@ impl Thread {
             seen.unanswered.store(if fresh { unanswered } else { 0 }, Ordering::Relaxed);
         }
         let counted = || heard.iter().filter(|heard| heard.counts);
-        for (index, more) in more.iter().enumerate() {
+        for (index, more) in more.iter().enumerate().take(view.nodes().count()) {
             let sum = counted().fold(0, |sum: u32, heard| sum.saturating_add(heard.nodes[index].in_flight));
             view.hear(NodeId::new(index), sum, *more);
         }

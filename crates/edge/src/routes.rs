@@ -1,9 +1,7 @@
 //! The path of a request: its site by Host, admission, its node by the view, metrics and the access log.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +10,7 @@ use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::admission::{self, Client};
 use sidelong_policy::documents::Takes;
 use sidelong_policy::health::{self, RequestHash};
-use sidelong_proxy::{Answer, Failure, Outcome, Refusal, RefusedHead, Request, Service, Visit};
+use sidelong_proxy::{Answer, Failure, Outcome, Refusal, RefusedHead, Request, ServerId, Service, Visit};
 use tokio::time::{Instant, sleep};
 
 use crate::access_log::{AccessLog, Entry};
@@ -21,7 +19,6 @@ use crate::documents::{DocumentRequest, Documents};
 use crate::gate::{GREEDY_WORD, Gate};
 use crate::live::LiveSettings;
 use crate::metrics::Metrics;
-use crate::settings::EdgeSettings;
 use crate::view::View;
 
 /// Longest wait of a request for a node of its site; then it is answered with 503.
@@ -46,28 +43,23 @@ const UNANSWERED: u16 = 499;
 pub(crate) struct Routes {
     /// The thread, by index: what it counts is its own.
     thread: usize,
-    table: Arc<Table>,
+    edge: Arc<Shared>,
     documents: Option<Documents>,
 }
 
-/// What all threads share, and none of them changes.
-struct Table {
+/// What all threads share.
+struct Shared {
     view: Arc<View>,
     gate: Option<Arc<Gate>>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
     live: Arc<LiveSettings>,
-    site_names: Vec<Arc<str>>,
-    node_names: Vec<Arc<str>>,
-    speeches: Vec<Speech>,
-    /// The servers of each node, as the data path counts them: one for all sites, or one for each.
-    servers: Vec<Range<usize>>,
 }
 
 impl Routes {
-    /// One for each thread that serves clients.
+    /// One for each of `threads` that serve clients.
     pub(crate) fn for_threads(
-        settings: &EdgeSettings,
+        threads: usize,
         live: Arc<LiveSettings>,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
@@ -75,50 +67,18 @@ impl Routes {
         log: Option<AccessLog>,
         documents: impl Fn() -> Option<Documents>,
     ) -> Vec<Self> {
-        let table = Arc::new(Table::new(settings, live, view, gate, metrics, log));
-        let threads = 0..settings.threads;
-        threads.map(|thread| Routes { thread, table: Arc::clone(&table), documents: documents() }).collect()
+        let edge = Arc::new(Shared { view, gate, metrics, log, live });
+        let of_thread = |thread| Routes { thread, edge: Arc::clone(&edge), documents: documents() };
+        (0..threads).map(of_thread).collect()
     }
 }
 
-impl Table {
-    fn new(
-        settings: &EdgeSettings,
-        live: Arc<LiveSettings>,
-        view: Arc<View>,
-        gate: Option<Arc<Gate>>,
-        metrics: Arc<Metrics>,
-        log: Option<AccessLog>,
-    ) -> Self {
-        let mut count = 0;
-        let servers = settings.nodes.iter().map(|node| {
-            let first = count;
-            count += node.addresses.len();
-            first..count
-        });
-        Table {
-            servers: servers.collect(),
-            view,
-            gate,
-            metrics,
-            log,
-            live,
-            site_names: settings.sites.iter().map(|site| site.name.as_str().into()).collect(),
-            node_names: settings.nodes.iter().map(|node| node.name.as_str().into()).collect(),
-            speeches: settings.nodes.iter().map(|node| Speech::of(node.http2)).collect(),
-        }
-    }
-
-    /// The site of a request (RFC 9110, 7.2).
-    fn site_of(&self, request: &Request) -> Option<SiteId> {
-        self.live.site_of(request.host())
-    }
-
-    /// The server to which requests of `site` go at `node`. It has connections of its own, so that none that was kept leads to
-    /// another site's server.
-    fn server(&self, node: NodeId, site: SiteId) -> usize {
-        let servers = &self.servers[node.index()];
-        if servers.len() == 1 { servers.start } else { servers.start + site.index() }
+impl Shared {
+    /// The site's name, which only logs and documents need.
+    fn site_name(&self, (site, tag): (SiteId, u64)) -> Option<Arc<str>> {
+        let table = self.live.table();
+        let row = table.sites.get(site.index()).filter(|row| row.tag == tag)?;
+        Some(Arc::clone(&row.name))
     }
 
     /// A node, at once or as soon as one is available: `home`, if that is named and has not much more to do than the others.
@@ -161,20 +121,20 @@ impl Service for Routes {
     type Visit<'a> = AtEdge<'a>;
 
     fn accepts(&self, client: SocketAddr) -> bool {
-        let Some(gate) = &self.table.gate else { return true };
+        let Some(gate) = &self.edge.gate else { return true };
         let now = clock::now();
         // With a stale view all connections are admitted.
-        self.table.view.is_stale(now) || gate.takes_in(self.thread, Client::new(client), now)
+        self.edge.view.is_stale(now) || gate.takes_in(self.thread, Client::new(client), now)
     }
 
     fn refused(&self, why: Refusal) {
-        self.table.metrics.refused(self.thread, why);
+        self.edge.metrics.refused(self.thread, why);
     }
 
     fn refused_head(&self, refused: RefusedHead<'_>) {
         let RefusedHead { client, line, elapsed, outcome } = refused;
         self.refused(Refusal::of_head(outcome.status));
-        if let Some(log) = &self.table.log {
+        if let Some(log) = &self.edge.log {
             log.write(Entry {
                 client: client.ip().to_canonical().to_string(),
                 // A byte becomes the character of its number, which the log escapes.
@@ -192,46 +152,17 @@ impl Service for Routes {
     fn visit(&self, request: &Request, client: SocketAddr) -> AtEdge<'_> {
         AtEdge {
             thread: self.thread,
-            edge: &self.table,
+            edge: &self.edge,
             begun: clock::now(),
             client,
-            site: self.table.site_of(request),
+            host: self.edge.live.table().site_of(request.host()),
             documents: self.documents.as_ref(),
             asked: None,
             at: None,
             tried: None,
+            tried_name: None,
             has_failed_at: None,
             tries: 0,
-        }
-    }
-}
-
-/// What a node's server is said to speak.
-struct Speech {
-    is_http2: bool,
-    /// Whether it was logged that it does not.
-    is_logged: AtomicBool,
-}
-
-impl Speech {
-    const fn of(is_http2: bool) -> Self {
-        Speech { is_http2, is_logged: AtomicBool::new(false) }
-    }
-
-    /// Logs, once, that the answers of node `name` are none.
-    fn misheard(&self, name: &str) {
-        if self.is_logged.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        match self.is_http2 {
-            true => tracing::warn!(
-                "{name} answered something else than HTTP/2 in clear text: if it speaks HTTP/1, remove http2 = true from \
-                 its [[node]]"
-            ),
-            false => tracing::warn!(
-                "{name} answered something else than HTTP/1: if it speaks only HTTP/2 in clear text, as gRPC servers do, add \
-                 http2 = true to its [[node]]"
-            ),
         }
     }
 }
@@ -284,37 +215,45 @@ impl Drop for AtNode<'_> {
 /// One request.
 pub(crate) struct AtEdge<'a> {
     thread: usize,
-    edge: &'a Table,
+    edge: &'a Shared,
     begun: Time,
     client: SocketAddr,
-    site: Option<SiteId>,
+    /// The site that has its host, and the tag by which it is told from one that gets its slot later.
+    host: Option<(SiteId, u64)>,
     documents: Option<&'a Documents>,
     /// The document that it asks for, if a cache may answer.
     asked: Option<DocumentRequest<'a>>,
     /// The node where it is.
     at: Option<AtNode<'a>>,
-    /// The node where it was before.
+    /// The node where it was before, and its name if there is a log.
     tried: Option<NodeId>,
+    tried_name: Option<Arc<str>>,
     /// The node at which it failed last, if that may be due to the request.
     has_failed_at: Option<NodeId>,
     tries: u32,
 }
 
+impl AtEdge<'_> {
+    fn site(&self) -> Option<SiteId> {
+        self.host.map(|(site, _)| site)
+    }
+}
+
 impl Visit for AtEdge<'_> {
     async fn find(&mut self, request: &Request) -> Option<Bytes> {
-        let (documents, site, edge) = (self.documents?, self.site?, self.edge);
+        let (documents, host, edge) = (self.documents?, self.host?, self.edge);
         let method = request.method();
         let fields: Vec<_> = request.fields().collect();
         let takes = Takes::of(matches!(*method, Method::GET | Method::HEAD), &fields)?;
-        let usable = |node| edge.view.is_usable(node, site, self.begun);
-        let mut asked = documents.asked(&edge.site_names[site.index()], request.target(), usable)?;
+        let usable = |node| edge.view.is_usable(node, host.0, self.begun);
+        let mut asked = documents.asked(&*edge.site_name(host)?, request.target(), usable)?;
         let found = documents.find(&mut asked, method, &fields, takes).await;
         self.asked = Some(asked);
         found
     }
 
     fn admit(&mut self, request: &Request) -> Result<(), Answer> {
-        let Some(site) = self.site else { return Err(Answer::new(421, MISDIRECTED)) };
+        let Some(site) = self.site() else { return Err(Answer::new(421, MISDIRECTED)) };
         let Some(gate) = &self.edge.gate else { return Ok(()) };
         let is_stale = self.edge.view.is_stale(self.begun);
         let client = Client::new(self.client);
@@ -327,14 +266,20 @@ impl Visit for AtEdge<'_> {
         })
     }
 
-    async fn choose(&mut self) -> Option<usize> {
+    async fn choose(&mut self) -> Option<ServerId> {
         self.leave();
         self.tries += 1;
         let now = if self.tries == 1 { self.begun } else { clock::now() };
-        let site = self.site?;
+        let host = self.host?;
         let home = self.asked.as_ref().map(|asked| asked.home).filter(|_| self.tries == 1);
-        self.at = self.edge.node_for(site, home, self.tried, now).await;
-        self.at.as_ref().map(|at| self.edge.server(at.node, site))
+        let at = self.edge.node_for(host.0, home, self.tried, now).await?;
+        // After the request is counted there, so that the node keeps its slot.
+        let table = self.edge.live.table();
+        let server = table.server(at.node, host);
+        let name = table.nodes.get(at.node.index()).map(|row| &row.name);
+        self.tried_name = name.filter(|_| self.edge.log.is_some()).map(Arc::clone);
+        self.at = server.is_some().then_some(at);
+        server
     }
 
     fn sent(&mut self) {
@@ -346,7 +291,8 @@ impl Visit for AtEdge<'_> {
     fn failed(&mut self, request: &Request, failure: Failure) {
         let Some(at) = &self.at else { return };
         if failure == Failure::Malformed {
-            self.edge.speeches[at.node.index()].misheard(&self.edge.node_names[at.node.index()]);
+            let table = self.edge.live.table();
+            table.nodes.get(at.node.index()).into_iter().for_each(|row| row.speech.misheard(&row.name));
         }
         let failure = match failure {
             Failure::Refused => health::Failure::Refused,
@@ -364,7 +310,7 @@ impl Visit for AtEdge<'_> {
     fn answered(&mut self, status: u16) {
         // An informational response is no answer, but a change of protocols is.
         let is_final = status >= 200 || status == 101;
-        let now = clock::now();
+        let (now, site) = (clock::now(), self.site());
         // Without a node it is an answer from memory, which says nothing about nodes.
         let Some(at) = &mut self.at else { return };
         self.edge.view.on_success(at.node);
@@ -376,7 +322,7 @@ impl Visit for AtEdge<'_> {
             if let (Some(documents), Some(asked)) = (self.documents, &mut self.asked) {
                 documents.answered(asked, asked.home == at.node, status);
             }
-            match (status, self.site) {
+            match (status, site) {
                 (..400, _) => self.edge.view.answered(at.node, now, now.since(at.since)),
                 (500.., Some(site)) => self.edge.view.erred(site, at.node, now),
                 _ => {}
@@ -384,17 +330,17 @@ impl Visit for AtEdge<'_> {
             at.enter(Stage::Answered);
         }
         // A failure may be fast, and says nothing about response times.
-        if let (Some(gate), Some(site), 200..400) = (&self.edge.gate, self.site, status) {
+        if let (Some(gate), Some(site), 200..400) = (&self.edge.gate, site, status) {
             gate.succeeded(self.thread, site, now.since(self.begun));
         }
     }
 
     fn cut_in(&self) -> Option<Duration> {
-        self.edge.view.cut_in(self.at.as_ref()?.node, self.site?, clock::now)
+        self.edge.view.cut_in(self.at.as_ref()?.node, self.site()?, clock::now)
     }
 
     fn cut(&mut self) {
-        if let Some(site) = self.site {
+        if let Some(site) = self.site() {
             self.edge.metrics.cut(self.thread, site);
         }
     }
@@ -408,22 +354,23 @@ impl Visit for AtEdge<'_> {
     fn end(mut self, request: &Request, outcome: Outcome) {
         self.leave();
         let edge = self.edge;
-        if let (Some(documents), Some(site)) = (self.documents, self.site)
+        if let Some(documents) = self.documents
             && !request.method().is_safe()
             && (200..400).contains(&outcome.status)
+            && let Some(site) = self.host.and_then(|host| edge.site_name(host))
         {
-            documents.changed(&edge.site_names[site.index()], request.target());
+            documents.changed(&site, request.target());
         }
         let elapsed = clock::now().since(self.begun);
-        edge.metrics.answered(self.thread, self.site, outcome.status, elapsed, self.tries);
+        edge.metrics.answered(self.thread, self.site(), outcome.status, elapsed, self.tries);
         if let Some(log) = &edge.log {
             log.write(Entry {
                 client: self.client.ip().to_canonical().to_string(),
                 request: format!("{} {} {}", request.method(), request.target(), request.version().text()),
                 status: if outcome.status == 0 { UNANSWERED } else { outcome.status },
                 bytes: outcome.bytes,
-                site: self.site.map(|site| Arc::clone(&edge.site_names[site.index()])),
-                node: self.tried.map(|node| Arc::clone(&edge.node_names[node.index()])),
+                site: self.host.and_then(|host| edge.site_name(host)),
+                node: self.tried_name.take(),
                 micros: elapsed.as_micros(),
                 tries: self.tries,
             });

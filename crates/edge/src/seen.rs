@@ -39,8 +39,8 @@ pub(crate) struct NodeSeen {
 }
 
 impl ScanDisplay {
-    /// An empty one, for this number of nodes and sites. Records older than `stale` are not shown.
-    pub(crate) fn new(nodes: usize, sites: usize, stale: Duration) -> Self {
+    /// An empty one, with room for this number of nodes and sites. Records older than `stale` are not shown.
+    pub(crate) fn new((nodes, sites): (usize, usize), stale: Duration) -> Self {
         let last = LastScan { nodes: vec![NodeSeen::default(); nodes], boards: vec![None; sites] };
         ScanDisplay { last: Mutex::new(last), stale }
     }
@@ -73,6 +73,12 @@ impl ScanDisplay {
                 *read_at = Some(now);
             }
         }
+    }
+
+    /// The node has left the cluster.
+    pub(crate) fn vacate(&self, node: NodeId) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.nodes[node.index()] = NodeSeen::default();
     }
 
     /// The last scan.
@@ -115,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_age_of_a_record_grows_on_when_its_node_is_gone() {
-        let seen = ScanDisplay::new(1, 1, Duration::from_millis(200));
+        let seen = ScanDisplay::new((1, 1), Duration::from_millis(200));
         let mut node = NodeSeen::default();
         node.take(ms(999), &Reading::default());
         assert_eq!((node.record_at, seen.fresh(&node, ms(999))), (None, None));

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_os::ServerAddress;
-use sidelong_proxy::{Address, HTTP_PROTOCOLS, Listener, Proxy, Server, Stop};
+use sidelong_layout::NodeId;
+use sidelong_proxy::{HTTP_PROTOCOLS, Listener, Proxy, Stop};
+use sidelong_reconfig::SharedMembers;
 use sidelong_tls::{Certificate, ClientCa, Tls};
 
 use crate::access_log::AccessLog;
@@ -20,7 +21,7 @@ use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
 use crate::seen::ScanDisplay;
-use crate::settings::{self, EdgeSettings, NodeAddress};
+use crate::settings::{self, EdgeSettings};
 use crate::status::State;
 use crate::view::View;
 
@@ -119,7 +120,7 @@ impl Edge {
         handed_over: Option<TcpListener>,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
-        peers: Option<Arc<Peers>>,
+        (members, peers): (Arc<SharedMembers>, Option<Arc<Peers>>),
         about: About,
         counts: Vec<Counts>,
     ) -> Result<Self, Error> {
@@ -142,11 +143,9 @@ impl Edge {
             None => None,
         };
         let tls = tls(&settings.name, &settings.tls, settings.client_ca.as_deref())?;
-        let seen = Arc::new(ScanDisplay::new(view.nodes().count(), view.sites().count(), view.stale()));
-        let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
-        let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
+        let seen = Arc::new(ScanDisplay::new(view.room(), view.stale()));
         let documents = settings.documents.as_ref().map(|documents| Arc::new(Shared::new(documents)));
-        let state = Arc::new(State { view, gate, peers, seen, nodes, sites, documents });
+        let state = Arc::new(State { view, gate, peers, seen, members, documents });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
         let metrics = Arc::new(metrics);
         let live = Arc::new(LiveSettings::new(&settings));
@@ -190,13 +189,12 @@ impl Edge {
         let shared = self.settings.documents.as_ref().zip(self.state.documents.as_ref());
         let documents =
             || shared.as_ref().map(|(settings, shared)| Documents::new(settings, Arc::clone(shared)));
-        let routes =
-            Routes::for_threads(&self.settings, Arc::clone(&self.live), view, gate, metrics, log, documents);
+        let (threads, live) = (self.settings.threads, Arc::clone(&self.live));
+        let routes = Routes::for_threads(threads, live, view, gate, metrics, log, documents);
         let proxy = Proxy {
             listener: Listener::Socket(self.listener),
             is_handed_over: self.is_handed_over,
             tls: self.tls,
-            servers: self.settings.nodes.iter().flat_map(servers).collect(),
             proxy_protocol: self.settings.proxy_protocol,
             settings: Arc::clone(&self.live.proxy),
             is_closing,
@@ -209,13 +207,6 @@ impl Edge {
         }
         Ok(())
     }
-}
-
-/// The servers of a node, as [`Routes`] counts them.
-fn servers(node: &NodeAddress) -> impl Iterator<Item = Server> {
-    let server =
-        |address: &ServerAddress| Server { address: Address::Socket(address.clone()), http2: node.http2 };
-    node.addresses.iter().map(server)
 }
 
 /// Reads the certificates of the edge `name`, and the authorities of its clients', as the edge does when it starts.
@@ -270,9 +261,12 @@ pub(crate) fn pages(state: Arc<State>, metrics: Arc<Metrics>, is_closing: Arc<At
         }
     };
     let ready = {
-        let (view, health) = (Arc::clone(&state.view), health.clone());
+        let (state, health) = (Arc::clone(&state), health.clone());
         move || {
-            let is_complete = || view.nodes().all(|node| view.is_known(node));
+            let is_complete = || {
+                let members = state.members.load();
+                members.nodes.entries().all(|(node, _)| state.view.is_known(NodeId::new(node)))
+            };
             match health() {
                 Ok(_) if is_closing.load(Ordering::Relaxed) => Err("shutting down\n"),
                 Ok(_) if !is_complete() && clock::now().since(began) < COMPLETE_MAX => {

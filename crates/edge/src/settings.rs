@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ipnet::IpNet;
+use sidelong_layout::Slots;
 use sidelong_os::ServerAddress;
 use sidelong_proxy::{Forwarding, Limits};
 
@@ -39,10 +40,10 @@ pub struct EdgeSettings {
     pub threads: usize,
     /// Limits on requests.
     pub limits: Limits,
-    /// The sites, in the cluster's order.
-    pub sites: Vec<SiteHosts>,
-    /// The nodes, in the cluster's order.
-    pub nodes: Vec<NodeAddress>,
+    /// The sites.
+    pub sites: Slots<SiteHosts>,
+    /// The nodes.
+    pub nodes: Slots<NodeAddress>,
     /// The documents that nodes keep, if they do.
     pub documents: Option<DocumentSettings>,
 }
@@ -70,7 +71,7 @@ pub struct SiteHosts {
 pub struct NodeAddress {
     /// Its name.
     pub name: String,
-    /// Where its server answers: at one address for all sites, or at one for each, in the cluster's order.
+    /// Where its server answers: at one address for all sites, or at one for each slot of a site.
     pub addresses: Vec<ServerAddress>,
     /// Whether the server speaks HTTP/2 in clear text, by prior knowledge.
     pub http2: bool,

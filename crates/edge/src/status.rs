@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sidelong_layout::{NodeId, SiteId, Time, valid};
 use sidelong_policy::workers::Workers;
+use sidelong_reconfig::SharedMembers;
 
 use crate::clock;
 use crate::documents::{DocumentStatus, Shared};
@@ -22,9 +23,9 @@ pub struct Status {
     pub closed_at_accept: u64,
     /// The other edges.
     pub peers: Vec<PeerStatus>,
-    /// Every site, in the order of the cluster file.
+    /// Every site, by slot.
     pub sites: Vec<SiteStatus>,
-    /// Every node, in the order of the cluster file.
+    /// Every node, by slot.
     pub nodes: Vec<NodeStatus>,
     /// What it answers from nodes' memory, if nodes keep documents.
     #[serde(default)]
@@ -115,10 +116,8 @@ pub(crate) struct State {
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) peers: Option<Arc<Peers>>,
     pub(crate) seen: Arc<ScanDisplay>,
-    /// The names of all nodes.
-    pub(crate) nodes: Vec<String>,
-    /// The names of all sites.
-    pub(crate) sites: Vec<String>,
+    /// Who is in the cluster.
+    pub(crate) members: Arc<SharedMembers>,
     /// What is counted of documents, if nodes keep any.
     pub(crate) documents: Option<Arc<Shared>>,
 }
@@ -144,11 +143,11 @@ impl State {
     /// The current state.
     pub(crate) fn status(&self) -> Status {
         let (now, view) = (clock::now(), &self.view);
-        let peers = self.peers.iter().flat_map(|peers| peers.iter()).map(|(name, heard_at, _)| PeerStatus {
-            name: name.to_owned(),
+        let peers = self.peers.iter().flat_map(|peers| peers.heard()).map(|(name, heard_at, _)| PeerStatus {
+            name,
             heard: heard_at.is_some_and(|at| now.since(at) <= view.stale()),
         });
-        let look = self.seen.last();
+        let (look, members) = (self.seen.last(), self.members.load());
         let node = |(index, name): (usize, &String)| {
             let (node, seen) = (NodeId::new(index), &look.nodes[index]);
             let hot = self.seen.fresh(seen, now);
@@ -164,7 +163,7 @@ impl State {
             NodeStatus {
                 name: name.clone(),
                 state: ownership.map_or_else(String::new, |ownership| ownership.state.word().to_owned()),
-                site: site.map(|site| self.sites[site.index()].clone()),
+                site: site.and_then(|site| members.sites.get(site.index()).cloned()),
                 is_failing: !view.is_proven(node, now),
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),
@@ -178,14 +177,18 @@ impl State {
         Status {
             closed_at_accept: self.gate.as_ref().map_or(0, |gate| gate.closed()),
             peers: peers.collect(),
-            sites: (0..self.sites.len()).map(|site| self.site_status(SiteId::new(site))).collect(),
-            nodes: self.nodes.iter().enumerate().map(node).collect(),
+            sites: members
+                .sites
+                .entries()
+                .map(|(site, name)| self.site_status(SiteId::new(site), name))
+                .collect(),
+            nodes: members.nodes.entries().map(node).collect(),
             documents: self.documents.as_deref().map(Shared::status),
         }
     }
 
-    fn site_status(&self, site: SiteId) -> SiteStatus {
-        let name = self.sites[site.index()].clone();
+    fn site_status(&self, site: SiteId, name: &str) -> SiteStatus {
+        let name = name.to_owned();
         let Some(gate) = &self.gate else { return SiteStatus { name, ..SiteStatus::default() } };
         let now = clock::now();
         let [delay_s, budget_s, met] = gate.outlook(site);

@@ -23,6 +23,8 @@ pub struct View {
     /// [`Errors`] of each node, stored apart because few nodes have any.
     errors: Box<[AtomicU64]>,
     sites: Box<[SiteSlot]>,
+    /// How many slots of nodes and of sites are gone over; there is room for more.
+    used: (AtomicUsize, AtomicUsize),
     /// When the requests of each node's old site are cut while it drains, if they are, ns on this machine's monotonic clock.
     cut_at_ns: Box<[AtomicU64]>,
     /// How long a node drains before that.
@@ -81,7 +83,7 @@ struct SiteSlot {
 
 impl View {
     /// A view of `nodes` nodes and `sites` sites, of which nothing is known yet. Readings older than `stale` do not
-    /// count.
+    /// count. There is room for so many; see [`View::adopt`].
     pub fn new(
         nodes: usize,
         sites: usize,
@@ -102,6 +104,7 @@ impl View {
             answer_times: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             errors: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             sites: (0..sites).map(|_| site()).collect(),
+            used: (AtomicUsize::new(nodes), AtomicUsize::new(sites)),
             cut_at_ns: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             drain_ns: 0,
             refreshed_ns: AtomicU64::new(0),
@@ -323,9 +326,9 @@ impl View {
 
     /// Rebuilds each site's list of nodes. Call it after a change of any ownership.
     pub fn relist(&self) {
-        for (index, site) in self.sites.iter().enumerate() {
-            let id = SiteId::new(index);
-            let serving = (0..self.nodes.len()).map(NodeId::new).filter(|node| self.serves(*node, id));
+        for id in self.sites() {
+            let site = &self.sites[id.index()];
+            let serving = self.nodes().filter(|node| self.serves(*node, id));
             let mut members = 0;
             for node in serving {
                 site.nodes[members].store(node.index() as u16, Ordering::Relaxed);
@@ -333,6 +336,37 @@ impl View {
             }
             site.members.store(members, Ordering::Release);
         }
+    }
+
+    /// Goes over so many slots of nodes and of sites from now on: of the others nothing is known. Call [`View::relist`] afterwards.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub fn adopt(&self, nodes: usize, sites: usize) {
+        assert!(nodes <= self.nodes.len() && sites <= self.sites.len(), "room for all");
+        self.used.0.store(nodes, Ordering::Relaxed);
+        self.used.1.store(sites, Ordering::Relaxed);
+    }
+
+    /// The node has left the cluster, with no request there: who gets its slot begins anew.
+    pub fn vacate(&self, node: NodeId) {
+        let slot = &self.nodes[node.index()];
+        slot.ownership.store(0, Ordering::SeqCst);
+        slot.reading.store(Reading::default().encode(), Ordering::Relaxed);
+        for word in [
+            &slot.health,
+            &slot.first_request_ns,
+            &self.answer_times[node.index()],
+            &self.errors[node.index()],
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        slot.arrived.store(false, Ordering::Relaxed);
+    }
+
+    /// How many nodes and sites there is room for.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        (self.nodes.len(), self.sites.len())
     }
 
     /// All nodes were scanned.
@@ -525,14 +559,14 @@ impl View {
         self.sites[site.index()].waiting.load(Ordering::Relaxed)
     }
 
-    /// All nodes.
+    /// All slots of nodes that are used. Of a vacant one nothing is known.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..self.nodes.len()).map(NodeId::new)
+        (0..self.used.0.load(Ordering::Relaxed)).map(NodeId::new)
     }
 
-    /// All sites.
+    /// All slots of sites that are used. A vacant one has no node.
     pub fn sites(&self) -> impl Iterator<Item = SiteId> + use<> {
-        (0..self.sites.len()).map(SiteId::new)
+        (0..self.used.1.load(Ordering::Relaxed)).map(SiteId::new)
     }
 
     fn serves(&self, node: NodeId, site: SiteId) -> bool {

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{NodeId, Time};
-use sidelong_load::Reading;
+use sidelong_layout::{NodeId, Slots, Time};
+use sidelong_load::{Reading, RecordOf};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{AdmissionSettings, Promise};
 use sidelong_policy::brain::{Brain, SiteSeen};
 use sidelong_policy::cluster::{NodeView, SiteView};
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::ReconfigureSettings;
-use sidelong_reconfig::{Links, Mover, Pool};
+use sidelong_reconfig::{Links, Members, Mover, Pool};
 
 use crate::adapters::Adapter;
 use crate::clock;
@@ -28,20 +28,36 @@ use crate::metrics::Metrics;
 use crate::seen::ScanDisplay;
 use crate::view::View;
 
-/// Scans the words and the load of all nodes: fills in a reading for each node, and returns the number of records that
-/// were there but rejected.
-pub type ReadLoads = Box<dyn FnMut(Time, &mut Links, &mut [Reading]) -> u64 + Send>;
+/// Reads the load of all nodes.
+pub trait ReadLoads: Send {
+    /// Scans the words and the load: fills in a reading for each slot of a node, and returns the number of records that were there
+    /// but rejected.
+    fn scan(&mut self, now: Time, links: &mut Links, readings: &mut [Reading]) -> u64;
+
+    /// Goes by other nodes from now on.
+    fn adopt(&mut self, links: &mut Links, records: &Slots<RecordOf>);
+}
 
 /// What a newer roster has changed for the thread.
 pub struct Adopted {
+    /// Who is in the cluster.
+    pub members: Arc<Members>,
     /// The nodes and sites as movers know them.
     pub pool: Pool,
-    /// Floors, ceilings and priorities.
-    pub sites: Vec<SiteView>,
+    /// Floors, ceilings and priorities of sites.
+    pub sites: Slots<SiteView>,
+    /// Which nodes there are, and whether the server of each is foreign.
+    pub foreign: Slots<bool>,
+    /// Each node's capacity, as far as the file says it.
+    pub capacities: Vec<Capacity>,
+    /// Where the nodes' records are.
+    pub records: Slots<RecordOf>,
     /// What admission goes by, if there is any.
-    pub admission: Option<(AdmissionSettings, Vec<Promise>)>,
+    pub admission: Option<(AdmissionSettings, Slots<Promise>)>,
     /// What moves go by.
     pub reconfigure: ReconfigureSettings,
+    /// Has requests, and everybody else, go by it. Who has left gets none any more by then, and who has come not yet.
+    pub publish: Box<dyn FnOnce() + Send>,
     /// Hears that it was adopted, or why not.
     pub done: SyncSender<Result<(), SettingsError>>,
 }
@@ -56,10 +72,12 @@ pub struct Watch {
     pub seen: Option<Arc<ScanDisplay>>,
     /// The proxy of another make whose requests the view counts; `None` for this process's own.
     pub adapter: Option<Box<dyn Adapter>>,
+    /// Who is in the cluster.
+    pub members: Arc<Members>,
     /// Links to the cluster's words.
     pub links: Links,
     /// Reads the load.
-    pub loads: ReadLoads,
+    pub loads: Box<dyn ReadLoads>,
     /// The weights of the load index.
     pub weights: Weights,
     /// Each node's capacity, as far as the file says it.
@@ -70,8 +88,6 @@ pub struct Watch {
     pub gatekeeper: Option<Gatekeeper>,
     /// Carries out moves.
     pub mover: Mover,
-    /// The names of all edges and fronts, for the metrics.
-    pub fronts: Vec<String>,
     /// S: the interval between two scans.
     pub sensitivity: Duration,
     /// What it is to go by from now on, if that may change while it runs.
@@ -89,7 +105,7 @@ impl Watch {
             up: vec![true; nodes],
             ready: false,
             stale: false,
-            waiting: vec![None; self.fronts.len()],
+            waiting: Vec::new(),
         };
         // Before it looks: a mover that has not seen the epoch then is seen (`state::drained`).
         while !stop.load(Ordering::Relaxed) {
@@ -115,10 +131,10 @@ impl Watch {
 
     fn look(&mut self, tick: &mut Tick) {
         while let Some(Ok(adopted)) = self.adopts.as_ref().map(Receiver::try_recv) {
-            self.adopt(adopted);
+            self.adopt(adopted, tick);
         }
         let now = clock::now();
-        let rejected = (self.loads)(now, &mut self.links, &mut tick.readings);
+        let rejected = self.loads.scan(now, &mut self.links, &mut tick.readings);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
             metrics.discarded_reads(rejected);
         }
@@ -163,8 +179,8 @@ impl Watch {
         }
         self.tell(tick, now, seen);
         if let Some(metrics) = &self.metrics {
-            let waiting =
-                self.fronts.iter().zip(&tick.waiting).filter_map(|(front, since)| Some((front, (*since)?)));
+            let waiting = |(slot, since): (usize, &Option<Time>)| Some((self.front(slot)?, (*since)?));
+            let waiting = tick.waiting.iter().enumerate().filter_map(waiting);
             waiting.for_each(|(front, since)| metrics.moves_waiting(front, Some(now.since(since))));
         }
         // Words are put right where no moves are planned, too.
@@ -175,23 +191,54 @@ impl Watch {
         self.drive(tick);
     }
 
-    fn adopt(&mut self, adopted: Adopted) {
-        let Adopted { pool, sites, admission, reconfigure, done } = adopted;
-        let result = self.brain.adopt(&sites, admission.as_ref(), reconfigure);
+    fn adopt(&mut self, adopted: Adopted, tick: &mut Tick) {
+        let Adopted { members, pool, sites, foreign, capacities, records, admission, reconfigure, .. } =
+            adopted;
+        let result = self.brain.adopt(&foreign, &sites, admission.as_ref(), reconfigure);
         if result.is_ok() {
             self.links.raise_epoch(pool.epoch());
+            let nodes = members.nodes.len();
+            for slot in 0..nodes.max(self.members.nodes.len()) {
+                let (before, now) = (self.members.nodes.get(slot), members.nodes.get(slot));
+                if before.is_some() && before != now {
+                    let node = NodeId::new(slot);
+                    self.view.vacate(node);
+                    self.seen.iter().for_each(|seen| seen.vacate(node));
+                }
+            }
+            self.view.adopt(nodes, members.sites.len());
+            self.view.relist();
+            // Requests know who has come before any can be sent there, which takes a scan.
+            (adopted.publish)();
+            self.links.adopt(&members);
+            self.loads.adopt(&mut self.links, &records);
             self.mover.adopt(pool);
             if let (Some(gatekeeper), Some((_, promises))) = (&self.gatekeeper, &admission) {
                 gatekeeper.gate().adopt(promises);
             }
+            tick.readings.resize(nodes, Reading::default());
+            tick.up.resize(nodes, true);
+            for (slot, since) in tick.waiting.iter_mut().enumerate() {
+                let (before, now) = (self.members.fronts.get(slot), members.fronts.get(slot));
+                if let (Some(left), Some(metrics), true) = (before, &self.metrics, before != now) {
+                    *since = None;
+                    metrics.moves_waiting(&left.name, None);
+                }
+            }
+            (self.capacities, self.members) = (capacities, members);
         }
         // Who waited may have given up.
-        let _ = done.send(result);
+        let _ = adopted.done.send(result);
+    }
+
+    /// The name of an edge or front.
+    fn front(&self, slot: usize) -> Option<&str> {
+        self.members.fronts.get(slot).map(|front| front.name.as_str())
     }
 
     /// Reports what has changed since the last scan.
     fn tell(&mut self, tick: &mut Tick, now: Time, seen: usize) {
-        if !tick.ready && seen == self.capacities.len() {
+        if !tick.ready && seen == self.members.nodes.values().count() {
             tick.ready = true;
             (self.events)(Event::Ready);
         }
@@ -249,11 +296,15 @@ impl Watch {
         while let Some(report) = self.mover.drive(&mut self.links, clock::now, |_| ()) {
             if report.moved() {
                 // All have said that the node had left.
-                let fronts = self.fronts.iter().zip(&mut tick.waiting);
-                for (front, _) in fronts.filter_map(|(front, since)| Some((front, since.take()?))) {
-                    self.metrics.iter().for_each(|metrics| metrics.moves_waiting(front, None));
+                for (slot, since) in tick.waiting.iter_mut().enumerate() {
+                    if let (Some(_), Some(front), Some(metrics)) =
+                        (since.take(), self.front(slot), &self.metrics)
+                    {
+                        metrics.moves_waiting(front, None);
+                    }
                 }
             } else if let Some(front) = report.silent_front() {
+                tick.waiting.resize(tick.waiting.len().max(front.index() + 1), None);
                 tick.waiting[front.index()].get_or_insert(report.began);
             }
             if let Some(metrics) = &self.metrics {

@@ -111,6 +111,8 @@ pub struct Scanner {
     patience: Patience,
     links: Vec<HealingLink>,
     by_region: HashMap<String, LinkRef>,
+    /// Links that nobody uses any more.
+    free: Vec<LinkRef>,
     /// Links that are down or doubted. While there are none, a read's result needs no look at its link.
     wanting: Vec<LinkRef>,
     /// The link to be checked next, and when.
@@ -154,7 +156,7 @@ impl fmt::Debug for Scanner {
 }
 
 impl Scanner {
-    /// A scanner of `nodes` nodes and `others` further items that are never idle. It makes no link before the first
+    /// A scanner with room for `nodes` nodes and `others` further items that are never idle. It makes no link before the first
     /// scan.
     pub fn new(
         directory: Arc<dyn Directory>,
@@ -168,6 +170,7 @@ impl Scanner {
             patience,
             links: Vec::new(),
             by_region: HashMap::new(),
+            free: Vec::new(),
             wanting: Vec::new(),
             checks: (0, Time::default()),
             schedule: Schedule::new(nodes, others, Pace::default()),
@@ -188,16 +191,42 @@ impl Scanner {
         self.schedule.set_pace(pace);
     }
 
-    /// Links to a region from the next scan on. Targets in the same region share one link.
+    /// Links to a region from the next scan on. Targets in the same region share one link, until each has
+    /// [left](Self::unlink) it.
     pub fn link(&mut self, target: &Target<'_>) -> LinkRef {
-        match self.by_region.entry(target.region.to_owned()) {
+        let link = match self.by_region.entry(target.region.to_owned()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                let link = *new.insert(LinkRef(self.links.len() as u32));
-                self.links.push(HealingLink::new(target, self.patience.retry));
+                let made = HealingLink::new(target, self.patience.retry);
+                let link = *new.insert(self.free.pop().unwrap_or(LinkRef(self.links.len() as u32)));
+                match self.links.get_mut(link.index()) {
+                    Some(free) => *free = made,
+                    None => self.links.push(made),
+                }
                 self.want(link);
                 link
             }
+        };
+        self.links[link.index()].users += 1;
+        link
+    }
+
+    /// Gives a link up for one of those who asked for it, who must not use it any more. After the last it is closed.
+    pub fn unlink(&mut self, link: LinkRef) {
+        let left = &mut self.links[link.index()];
+        left.users -= 1;
+        if left.users > 0 {
+            return;
+        }
+        self.by_region.remove(left.region());
+        self.wanting.retain(|wanted| *wanted != link);
+        self.free.push(link);
+        // Its readers may be other ones at the next scan.
+        self.version += 1;
+        if let Some(id) = left.lose(OpError::Closed) {
+            let items = left.items();
+            self.initiator.close(id);
+            items.for_each(|item| self.schedule.unlinked(item));
         }
     }
 

@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
             let cluster = file.cluster().unwrap();
             assert_eq!(cluster.nodes.len(), nodes(configuration));
-            assert!(cluster.sites.iter().all(|site| site.rates.len() == RATES));
+            assert!(cluster.sites.values().all(|site| site.rates.len() == RATES));
         }
     }
 

@@ -304,7 +304,7 @@ mod tests {
         let file = ClusterFile::parse(&text, "run.toml").unwrap();
         assert_eq!(file, run.cluster_file(&ground()));
         let cluster = file.cluster().unwrap();
-        assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [3, 3, 2]);
+        assert_eq!(cluster.sites.values().map(|site| site.nodes).collect::<Vec<_>>(), [3, 3, 2]);
         assert_eq!(cluster.sites[1].hosts, ["b.example"]);
         assert_eq!(cluster.baseline.configuration, Configuration::Rigid);
         assert_eq!((cluster.edges.len(), cluster.nodes.len()), (2, 8));
@@ -321,7 +321,7 @@ mod tests {
         for layout in Layout::ALL {
             for configuration in CONFIGURATIONS {
                 let (_, cluster) = run(layout, configuration).plan(&ground()).unwrap();
-                let ports = cluster.nodes.iter().map(|node| node.port().unwrap().port());
+                let ports = cluster.nodes.values().map(|node| node.port().unwrap().port());
                 assert!(ports.max().unwrap() < 20_000 + PORTS);
             }
         }

@@ -1,4 +1,5 @@
-//! Small integers that name sites, nodes and edges in words and records. The cluster file gives them in its order.
+//! Small integers that name sites, nodes and edges in words and records: their slots ([`crate::Slots`]). In a cluster that starts
+//! they are places in its file.
 
 /// Most sites of one cluster: a site has 12 bits in an ownership word, where 0 means "none".
 pub const SITES_MAX: usize = (1 << 12) - 1;
@@ -23,7 +24,7 @@ macro_rules! id {
                 $name(index as u16)
             }
 
-            /// Its place in the cluster file, counting from 0.
+            /// Its slot, counting from 0.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }

@@ -11,10 +11,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Initiator, Pace, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{Hot, Instance, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Hot, Instance, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionKind, Slots, valid};
 use sidelong_load::{
-    Keeper, KeeperSpec, Limits, OneSided, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
-    Sockets, Source, Status, find_address, monotonic_ns, publish_address,
+    Keeper, KeeperSpec, Limits, OneSided, Reading, RecordOf, Recorder, Responder, ResponderKind, Sampler,
+    Scope, Sockets, Source, Status, find_address, monotonic_ns, publish_address,
 };
 use sidelong_state::Publisher;
 
@@ -82,8 +82,9 @@ fn whole_clusters(c: &mut Criterion) {
 
     let run_directory = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
     let limits = Limits { stale: Duration::from_secs(3600), ..Limits::default() };
-    let source =
-        |pace| OneSided::new(run_directory.clone(), Initiator::new(), names.clone(), limits).with_pace(pace);
+    let source = |pace| {
+        OneSided::new(run_directory.clone(), Initiator::new(), &records(NODES), false, limits).with_pace(pace)
+    };
 
     c.bench_function("10,000 nodes, shm: the same words loaded, and no more", |b| {
         b.iter(|| {
@@ -109,6 +110,10 @@ fn whole_clusters(c: &mut Criterion) {
     });
 }
 
+fn records(count: usize) -> Slots<RecordOf> {
+    names(count).into_iter().map(RecordOf::from).collect()
+}
+
 /// Offset in a load region at which a reader begins: that of the incarnation.
 const READ: usize = 24;
 
@@ -125,7 +130,7 @@ fn one_sided_of<T>(c: &mut Criterion, nodes: usize, keep: impl Fn(Region) -> T) 
     let kept: Vec<T> = regions.map(keep).collect();
     let run_directory = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
     let limits = Limits { stale: Duration::from_secs(3600), ..Limits::default() };
-    let mut source = OneSided::new(run_directory, Initiator::new(), names(nodes), limits);
+    let mut source = OneSided::new(run_directory, Initiator::new(), &records(nodes), false, limits);
     refresh(c, &format!("one-sided, {nodes} nodes, shm"), nodes, &mut source);
     drop(kept);
 }

@@ -49,7 +49,7 @@ pub use keeper::{Keeper, KeeperSpec};
 pub use kept::CpuLoad;
 pub use kernel::{KernelError, KernelRecord, KernelSpec, drop_privileges, keep_privileges_to_detach};
 pub use listener::{Foreign, Listener, Listening};
-pub use one_sided::{OneSided, Records};
+pub use one_sided::{OneSided, RecordOf, Records};
 pub use origin::{OriginGauge, OriginLoad};
 pub use own::{OwnReader, OwnRecord};
 pub use reading::{Limits, Reading, Source, Status};

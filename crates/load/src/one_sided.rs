@@ -14,7 +14,7 @@ use sidelong_fabric::{
     Target,
 };
 use sidelong_layout::{
-    Detail, Hot, KERNEL_MACHINE, KERNEL_SOCKETS, LOAD_DETAIL, LOAD_SHAPES, Machine, Sockets,
+    Detail, Hot, KERNEL_MACHINE, KERNEL_SOCKETS, LOAD_DETAIL, LOAD_SHAPES, Machine, Slots, Sockets,
 };
 use sidelong_layout::{RegionKind, Time};
 use sidelong_state::{Newest, Record, Verdict};
@@ -33,12 +33,16 @@ const WORK_PERMILLE: u16 = 100;
 /// The load records of all nodes, under rdma-async and the schemes with kernel-kept records.
 pub struct Records {
     limits: Limits,
-    nodes: Vec<Node>,
+    /// A guess whether the kernel keeps the records of nodes that are not linked yet.
+    expects_kernel: bool,
+    /// By slot.
+    nodes: Vec<Option<Node>>,
 }
 
 struct Node {
-    /// The link to its load region.
+    /// The link to its load region, which has that name.
     link: LinkRef,
+    region: String,
     /// Its server, if that is foreign.
     foreign: Option<Foreign>,
     /// `Some` if the kernel keeps its record.
@@ -48,42 +52,70 @@ struct Node {
     status: Status,
 }
 
+/// Where a node's record is, and what is known of the node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordOf {
+    /// The name of its load region.
+    pub region: String,
+    /// Its server, if that is foreign: then a record that the kernel keeps has the port.
+    pub foreign: Option<Foreign>,
+}
+
+impl From<String> for RecordOf {
+    /// Of a node with a server of its own.
+    fn from(region: String) -> Self {
+        RecordOf { region, foreign: None }
+    }
+}
+
 impl Records {
-    /// The records in the load regions of these names, each node an item of `scanner`. `expects_kernel` is a guess
-    /// whether the kernel keeps them; a right guess saves one link a node.
-    pub fn new(
-        scanner: &mut Scanner,
-        regions: impl IntoIterator<Item = String>,
-        expects_kernel: bool,
-        limits: Limits,
-    ) -> Self {
-        let node = |(item, region): (usize, String)| {
-            let (guess, access) = (usize::from(expects_kernel), Access::ReadOnly);
-            let items = item..item + 1;
-            let link = scanner.link(&Target { region: &region, shapes: &LOAD_SHAPES, guess, access, items });
-            scanner.doubt(link);
-            Node { link, foreign: None, kept: None, track: Track::default(), status: Status::default() }
-        };
-        Records { limits, nodes: regions.into_iter().enumerate().map(node).collect() }
+    /// The records of these nodes, each an item of `scanner` by its slot. `expects_kernel` is a guess whether the kernel keeps
+    /// them; a right guess saves one link a node.
+    pub fn new(scanner: &mut Scanner, nodes: &Slots<RecordOf>, expects_kernel: bool, limits: Limits) -> Self {
+        let mut records = Records { limits, expects_kernel, nodes: Vec::new() };
+        records.adopt(scanner, nodes);
+        records
     }
 
-    /// Tells which nodes have a foreign server, in the nodes' order: of those a record that the kernel keeps has the port.
-    pub fn with_foreign(mut self, foreign: impl IntoIterator<Item = Option<Foreign>>) -> Self {
-        for (node, foreign) in self.nodes.iter_mut().zip(foreign) {
-            node.foreign = foreign;
+    /// Goes by other nodes from now on. Those that stay are not read anew.
+    pub fn adopt(&mut self, scanner: &mut Scanner, nodes: &Slots<RecordOf>) {
+        self.nodes.resize_with(nodes.len().max(self.nodes.len()), || None);
+        for (slot, known) in self.nodes.iter_mut().enumerate() {
+            let new = nodes.get(slot);
+            if known.as_ref().map(|known| &known.region) == new.map(|new| &new.region) {
+                continue;
+            }
+            known.take().into_iter().for_each(|left| scanner.unlink(left.link));
+            *known = new.map(|new| {
+                let (guess, access) = (usize::from(self.expects_kernel), Access::ReadOnly);
+                let (region, items) = (&*new.region, slot..slot + 1);
+                let link = scanner.link(&Target { region, shapes: &LOAD_SHAPES, guess, access, items });
+                scanner.doubt(link);
+                Node {
+                    link,
+                    region: new.region.clone(),
+                    foreign: new.foreign.clone(),
+                    kept: None,
+                    track: Track::default(),
+                    status: Status::default(),
+                }
+            });
         }
-        self
     }
 
     /// Updates `into` after a scan of `scanner` at `now`.
     ///
     /// # Panics
-    /// If `into` does not have one entry for each node.
+    /// If `into` does not have one entry for each slot.
     pub fn show(&mut self, scanner: &mut Scanner, now: Time, into: &mut [Reading]) {
-        assert_eq!(into.len(), self.nodes.len(), "a reading for each node");
+        assert_eq!(into.len(), self.nodes.len(), "a reading for each slot");
         let limits = self.limits;
         let limits_kept = Limits { stale: limits.stale.min(STALE_KEPT), ..limits };
         for (node, reading) in self.nodes.iter_mut().zip(into) {
+            let Some(node) = node else {
+                *reading = Reading::default();
+                continue;
+            };
             if !scanner.is_up(node.link) {
                 node.track.lost();
             }
@@ -99,22 +131,26 @@ impl Records {
 
     /// Each CPU of a node as of the last scan, by number; empty if the record does not tell CPUs apart.
     pub fn cpus(&self, node: usize) -> &[CpuLoad] {
-        self.nodes[node].kept.as_ref().map_or(&[], |kept| kept.cpus())
+        self.node(node).and_then(|node| node.kept.as_ref()).map_or(&[], |kept| kept.cpus())
     }
 
     /// The last problem with a node, in words; `None` if there was none since it was last reached.
     pub fn problem<'a>(&self, scanner: &'a Scanner, node: usize) -> Option<&'a str> {
-        scanner.problem(self.nodes[node].link).and_then(Problem::text)
+        scanner.problem(self.node(node)?.link).and_then(Problem::text)
+    }
+
+    fn node(&self, node: usize) -> Option<&Node> {
+        self.nodes.get(node)?.as_ref()
     }
 }
 
 impl Reader for Records {
     fn link(&self, item: usize) -> Option<LinkRef> {
-        self.nodes.get(item).map(|node| node.link)
+        self.node(item).map(|node| node.link)
     }
 
     fn place(&mut self, item: usize, shape: usize) -> (usize, usize) {
-        let node = &mut self.nodes[item];
+        let Some(node) = &mut self.nodes[item] else { return (snapshot::OFFSET, snapshot::BYTES) };
         let is_kept = LOAD_SHAPES[shape].0 == RegionKind::Kernel;
         if is_kept != node.kept.is_some() {
             node.kept = is_kept.then(|| Box::new(NodeState::of(node.foreign.clone())));
@@ -124,7 +160,7 @@ impl Reader for Records {
     }
 
     fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
-        let node = &mut self.nodes[item];
+        let Some(node) = &mut self.nodes[item] else { return ReadOutcome::Idle };
         let Ok(words) = words else {
             node.track.missed();
             return ReadOutcome::Busy;
@@ -158,31 +194,18 @@ pub struct OneSided {
 }
 
 impl OneSided {
-    /// A source that reads the load regions of these names, found through `directory`. It looks for none before the
-    /// first refresh.
+    /// A source that reads the records of these nodes, found through `directory`. It looks for none before the
+    /// first refresh. `expects_kernel` is as for [`Records::new`].
     pub fn new(
         directory: Arc<dyn Directory>,
         initiator: Initiator,
-        regions: impl IntoIterator<Item = String>,
+        nodes: &Slots<RecordOf>,
+        expects_kernel: bool,
         limits: Limits,
     ) -> Self {
-        let regions: Vec<_> = regions.into_iter().collect();
-        let mut scanner = Scanner::new(directory, initiator, (regions.len(), 0), limits.patience());
-        let records = Records::new(&mut scanner, regions, false, limits);
+        let mut scanner = Scanner::new(directory, initiator, (nodes.len(), 0), limits.patience());
+        let records = Records::new(&mut scanner, nodes, expects_kernel, limits);
         OneSided { scanner, records }
-    }
-
-    /// Sets a guess whether the kernel keeps the records; a right guess saves one link a node.
-    pub fn expecting_kernel(mut self, expects_kernel: bool) -> Self {
-        for node in &self.records.nodes {
-            self.scanner.guess(node.link, usize::from(expects_kernel));
-        }
-        self
-    }
-
-    /// See [`Records::with_foreign`].
-    pub fn with_foreign(self, foreign: impl IntoIterator<Item = Option<Foreign>>) -> Self {
-        OneSided { records: self.records.with_foreign(foreign), ..self }
     }
 
     /// Sets a pace other than the default.
@@ -198,7 +221,7 @@ impl OneSided {
     /// for a read of its own.
     pub fn detail(&mut self, node: usize) -> Option<Detail> {
         let own = self.record::<{ Detail::WORDS }, Detail>(node, LOAD_DETAIL);
-        if self.records.nodes[node].kept.is_none() {
+        if !self.is_kept(node) {
             return own;
         }
         self.machine(node).map(|machine| kept::detail(&machine, own))
@@ -206,24 +229,26 @@ impl OneSided {
 
     /// The counters of a node with a kernel-kept record, as [`OneSided::detail`].
     pub fn machine(&mut self, node: usize) -> Option<Machine> {
-        self.records.nodes[node].kept.as_ref()?;
-        self.record::<{ Machine::WORDS }, Machine>(node, KERNEL_MACHINE)
+        self.is_kept(node).then(|| self.record::<{ Machine::WORDS }, Machine>(node, KERNEL_MACHINE))?
     }
 
     /// The sockets of such a node's foreign server, as [`OneSided::detail`]; `None` too if its kernel does not count them.
     pub fn sockets(&mut self, node: usize) -> Option<Sockets> {
-        self.records.nodes[node].kept.as_ref()?;
-        self.record::<{ Sockets::WORDS }, Sockets>(node, KERNEL_SOCKETS)
+        self.is_kept(node).then(|| self.record::<{ Sockets::WORDS }, Sockets>(node, KERNEL_SOCKETS))?
     }
 
     /// Whether the kernel keeps the node's record; `None` while unknown.
     pub fn is_kept_by_kernel(&self, node: usize) -> Option<bool> {
-        let shape = self.scanner.shape(self.records.nodes[node].link);
+        let shape = self.scanner.shape(self.records.node(node)?.link);
         shape.map(|shape| LOAD_SHAPES[shape].0 == RegionKind::Kernel)
     }
 
+    fn is_kept(&self, node: usize) -> bool {
+        self.records.node(node).is_some_and(|node| node.kept.is_some())
+    }
+
     fn record<const W: usize, R: Record<W>>(&mut self, node: usize, offset: usize) -> Option<R> {
-        let link = self.records.nodes[node].link;
+        let link = self.records.node(node)?.link;
         let mut newest = Newest::new();
         loop {
             let words = self.scanner.execute(link, |batch, id| batch.read(id, offset, W * 8));

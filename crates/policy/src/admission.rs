@@ -46,7 +46,7 @@ use crate::{SettingsError, Time};
 use drain::Drain;
 use pressure::Pressure;
 use queue::Queue;
-use sidelong_layout::{NODES_MAX, SITES_MAX, SiteId, vocabulary};
+use sidelong_layout::{SiteId, vocabulary};
 
 pub(crate) use queue::LOW as REJECTS_ABOVE;
 
@@ -195,12 +195,7 @@ impl Controller {
         promises: Vec<Promise>,
         nodes: usize,
     ) -> Result<Self, SettingsError> {
-        check(&settings, &promises)?;
-        for (what, found, max) in [("sites", promises.len(), SITES_MAX), ("nodes", nodes, NODES_MAX)] {
-            if found > max {
-                return Err(SettingsError::TooMany { what, found, max });
-            }
-        }
+        check(&settings, &promises, nodes)?;
         Ok(Controller {
             settings,
             nodes: vec![Drain::default(); nodes],
@@ -213,18 +208,23 @@ impl Controller {
         })
     }
 
-    /// Goes by other settings and promises from now on, to the same sites.
+    /// Goes by other settings and promises from now on, in a cluster with that many nodes. What is known of the others stays.
     ///
     /// # Errors
     /// As [`Controller::new`]. Nothing is changed then.
-    ///
-    /// # Panics
-    /// If there are more promises or fewer than sites.
-    pub fn adopt(&mut self, settings: AdmissionSettings, promises: &[Promise]) -> Result<(), SettingsError> {
-        check(&settings, promises)?;
+    pub fn adopt(
+        &mut self,
+        settings: AdmissionSettings,
+        promises: Vec<Promise>,
+        nodes: usize,
+    ) -> Result<(), SettingsError> {
+        check(&settings, &promises, nodes)?;
         self.settings = settings;
-        self.promises.copy_from_slice(promises);
-        self.sites.iter_mut().zip(promises).for_each(|(site, promise)| site.aim(promise.target));
+        self.nodes.resize(nodes, Drain::default());
+        self.sites.resize_with(promises.len(), || Pressure::new(None));
+        self.outlooks.resize(promises.len(), Outlook::default());
+        self.sites.iter_mut().zip(&promises).for_each(|(site, promise)| site.aim(promise.target));
+        self.promises = promises;
         Ok(())
     }
 
@@ -358,8 +358,9 @@ impl Controller {
     }
 }
 
-fn check(settings: &AdmissionSettings, promises: &[Promise]) -> Result<(), SettingsError> {
+fn check(settings: &AdmissionSettings, promises: &[Promise], nodes: usize) -> Result<(), SettingsError> {
     settings.check()?;
+    SettingsError::if_too_many(promises.len(), nodes)?;
     for promise in promises {
         SettingsError::unless_figure("share", promise.share)?;
         let (Some(Target::Queue(time)) | Some(Target::ResponseP99(time))) = promise.target else {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, Ownership};
+use sidelong_layout::{NodeId, Ownership, Slots};
 
 use crate::SettingsError;
 use crate::Time;
@@ -72,6 +72,8 @@ pub struct Brain {
     answers: Vec<Answers>,
     others: Vec<Option<f64>>,
     standings: Vec<Standing>,
+    /// By node, whether the slot has none; empty if each has one.
+    is_vacant: Vec<bool>,
     /// By node, whether its record was ever read.
     heard: Vec<bool>,
     /// By node, since when it is found dead.
@@ -98,6 +100,7 @@ impl Brain {
             answers: Vec::new(),
             others: Vec::new(),
             standings: Vec::new(),
+            is_vacant: Vec::new(),
             heard: Vec::new(),
             dead_since: Vec::new(),
             learners: Vec::new(),
@@ -112,40 +115,53 @@ impl Brain {
         Brain { by_load_alone: true, ..self }
     }
 
-    /// Makes it learn how many requests the servers handle at a time that are foreign, by node.
-    pub fn learning(self, foreign: impl Iterator<Item = bool>) -> Self {
-        let learners: Vec<_> = foreign.map(|is_foreign| is_foreign.then(Learner::default)).collect();
-        let learns = learners.iter().any(Option::is_some);
-        Brain { learners: if learns { learners } else { Vec::new() }, ..self }
+    /// Makes it go by these nodes, by slot, and learn how many requests the servers handle at a time that are foreign, for which
+    /// that is said.
+    pub fn with_nodes(mut self, foreign: &Slots<bool>) -> Self {
+        self.take_nodes(foreign);
+        self
     }
 
-    /// Goes by other floors, ceilings and priorities from now on, for the same sites, and by other settings and promises as
-    /// far as it has what they are for. What it has learned stays.
+    fn take_nodes(&mut self, foreign: &Slots<bool>) {
+        let mut last = std::mem::take(&mut self.learners).into_iter();
+        let learner = |is_foreign: Option<&bool>| {
+            let known = last.next().flatten();
+            (is_foreign == Some(&true)).then(|| known.unwrap_or_default())
+        };
+        let learners: Vec<_> = foreign.all().map(learner).collect();
+        let learns = learners.iter().any(Option::is_some);
+        self.learners = if learns { learners } else { Vec::new() };
+        self.is_vacant = foreign.all().map(|node| node.is_none()).collect();
+    }
+
+    /// Goes by other nodes from now on, of which it is said whether their servers are foreign, by other sites with other floors,
+    /// ceilings and priorities, and by other settings and promises as far as it has what they are for. What it has learned stays, but of
+    /// slots that have become vacant.
     ///
     /// # Errors
-    /// If settings are invalid.
-    ///
-    /// # Panics
-    /// If there are more sites or fewer than before.
+    /// If settings are invalid, or there are more nodes or sites than words can name.
     pub fn adopt(
         &mut self,
-        sites: &[SiteView],
-        admission: Option<&(AdmissionSettings, Vec<Promise>)>,
+        foreign: &Slots<bool>,
+        sites: &Slots<SiteView>,
+        admission: Option<&(AdmissionSettings, Slots<Promise>)>,
         reconfigure: ReconfigureSettings,
     ) -> Result<(), SettingsError> {
-        assert_eq!(self.sites.len(), sites.len(), "the same sites");
+        let slots = (sites.len(), foreign.len());
         if let (Some(controller), Some((settings, promises))) = (&mut self.admission, admission) {
-            controller.adopt(*settings, promises)?;
+            controller.adopt(*settings, promises.to_vec(), foreign.len())?;
         }
         let reconfigurers = match &mut self.decider {
             Decider::Nobody => &mut [],
             Decider::Edge(reconfigurer) => std::slice::from_mut(&mut **reconfigurer),
             Decider::Node(_, reconfigurers) => &mut reconfigurers[..],
         };
-        reconfigurers.iter_mut().try_for_each(|reconfigurer| reconfigurer.adopt(reconfigure))?;
-        for (site, new) in self.sites.iter_mut().zip(sites) {
-            *site = SiteView { waiting: site.waiting, busy: site.busy, ..*new };
+        reconfigurers.iter_mut().try_for_each(|reconfigurer| reconfigurer.adopt(reconfigure, slots))?;
+        self.sites.resize(sites.len(), SiteView::default());
+        for (site, new) in self.sites.iter_mut().zip(sites.to_vec()) {
+            *site = SiteView { waiting: site.waiting, busy: site.busy, ..new };
         }
+        self.take_nodes(foreign);
         Ok(())
     }
 
@@ -225,6 +241,12 @@ impl Brain {
             if index == self.heard.len() {
                 self.heard.push(false);
                 self.dead_since.push(None);
+            }
+            if self.is_vacant.get(index).is_some_and(|is_vacant| *is_vacant) {
+                (self.heard[index], self.dead_since[index]) = (false, None);
+                self.nodes.push(NodeView::VACANT);
+                self.traffic.push(Traffic { up: true, ..Traffic::default() });
+                continue;
             }
             self.heard[index] |= node.load.is_some();
             // A node whose record has gone old is dead or hangs, even if no request has noticed yet. A node that was

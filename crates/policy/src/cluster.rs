@@ -22,8 +22,20 @@ pub struct NodeView {
     pub in_flight: u32,
 }
 
-/// A site: its promises, and the requests that wait for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+impl NodeView {
+    /// What is seen in a slot that no node has: nothing serves or will serve.
+    pub(crate) const VACANT: NodeView = NodeView {
+        ownership: Some(Ownership { state: NodeState::Held, site: None, next: None, generation: 0 }),
+        load: None,
+        up: true,
+        dead: false,
+        capacity: Capacity { workers: 1, speed: 1.0, cpus: 1.0, net_bytes_per_s: 0 },
+        in_flight: 0,
+    };
+}
+
+/// A site: its promises, and the requests that wait for it. By default it is a slot that no site has, which gets no node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SiteView {
     /// Nodes that it is guaranteed (Reconf-PQ).
     pub floor: u16,

@@ -74,6 +74,18 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
+    /// As many as words can number.
+    fn if_too_many(sites: usize, nodes: usize) -> Result<(), Self> {
+        for (what, found, max) in
+            [("sites", sites, sidelong_layout::SITES_MAX), ("nodes", nodes, sidelong_layout::NODES_MAX)]
+        {
+            if found > max {
+                return Err(SettingsError::TooMany { what, found, max });
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses a value that is not a finite number of 0 or more.
     ///
     /// # Errors

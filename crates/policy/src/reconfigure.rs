@@ -42,7 +42,7 @@ mod tests;
 
 use std::time::Duration;
 
-use sidelong_layout::{NODES_MAX, NodeState, Ownership, SITES_MAX, SiteId};
+use sidelong_layout::{NodeState, Ownership, SiteId};
 
 use crate::cluster::{Snapshot, destination};
 use crate::{SettingsError, Time};
@@ -77,11 +77,7 @@ impl Reconfigurer {
     /// If the settings are invalid, or there are more than the words can number.
     pub fn new(settings: ReconfigureSettings, sites: usize, nodes: usize) -> Result<Self, SettingsError> {
         settings.check()?;
-        for (what, found, max) in [("sites", sites, SITES_MAX), ("nodes", nodes, NODES_MAX)] {
-            if found > max {
-                return Err(SettingsError::TooMany { what, found, max });
-            }
-        }
+        SettingsError::if_too_many(sites, nodes)?;
         Ok(Reconfigurer {
             settings,
             account: Account::default(),
@@ -93,13 +89,22 @@ impl Reconfigurer {
         })
     }
 
-    /// Goes by other settings from now on, for the same only receiver, if it has one.
+    /// Goes by other settings from now on, for the same only receiver if it has one, in a cluster of so many sites and nodes. What is
+    /// known of the others stays.
     ///
     /// # Errors
-    /// If they are invalid. Nothing is changed then.
-    pub fn adopt(&mut self, settings: ReconfigureSettings) -> Result<(), SettingsError> {
+    /// As [`Reconfigurer::new`]. Nothing is changed then.
+    pub fn adopt(
+        &mut self,
+        settings: ReconfigureSettings,
+        (sites, nodes): (usize, usize),
+    ) -> Result<(), SettingsError> {
         settings.check()?;
+        SettingsError::if_too_many(sites, nodes)?;
         self.settings = ReconfigureSettings { only: self.settings.only, ..settings };
+        self.histories.resize_with(sites, History::default);
+        self.seen.resize(nodes, None);
+        self.changes.resize(nodes, None);
         Ok(())
     }
 

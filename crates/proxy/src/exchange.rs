@@ -124,7 +124,7 @@ async fn forward<S: Service, D: Answerable>(
             }
         };
         let ended = match &mut connection {
-            Connection::Http1(wire) | Connection::WebSocket(wire) => {
+            Connection::Http1(wire, _) | Connection::WebSocket(wire) => {
                 let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay);
                 pump.run(from, alarm).await
             }
@@ -139,11 +139,11 @@ async fn forward<S: Service, D: Answerable>(
         }
         let trouble = match ended.trouble {
             None => {
-                if let Connection::Http1(wire) = connection
+                if let Connection::Http1(wire, kept) = connection
                     && ended.is_clean
                     && wire.input.is_empty()
                 {
-                    worker.pool.put(server, wire);
+                    kept.put(wire);
                 }
                 if ended.is_tunnel {
                     return Ok(Left::Unread);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::h2::upstream::{Connections, Stream};
+use crate::h2::upstream::{self, Stream};
 use crate::io::Io;
 use crate::request::Request;
 use crate::service::Failure;
@@ -64,17 +65,44 @@ pub struct Server {
     pub http2: bool,
 }
 
-/// A server's connections.
-enum Kept {
+impl Server {
+    /// Whether connections to `other` are connections to this one.
+    pub(crate) fn is(&self, other: &Server) -> bool {
+        let is_there = match (&self.address, &other.address) {
+            (Address::Socket(one), Address::Socket(other)) => one == other,
+            (Address::Pipes(one), Address::Pipes(other)) => one.same_channel(other),
+            _ => false,
+        };
+        is_there && self.http2 == other.http2
+    }
+}
+
+/// The place of a server: the `member`-th of the `group`-th group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerId {
+    /// The group, such as the servers of one machine.
+    pub group: usize,
+    /// Its member.
+    pub member: usize,
+}
+
+/// A server and its connections.
+pub(crate) struct Kept {
+    server: Arc<Server>,
+    connections: Connections,
+}
+
+enum Connections {
     /// The idle ones.
     Http1(RefCell<Vec<(Wire, Instant)>>),
     /// All.
-    Http2(Connections),
+    Http2(upstream::Connections),
 }
 
 /// A connection for a request.
 pub(crate) enum Connection {
-    Http1(Wire),
+    /// It may be [kept](Kept::put) after the request.
+    Http1(Wire, Rc<Kept>),
     Http2(Stream),
     /// One of HTTP/1.1 for a WebSocket, to a server that is said to speak HTTP/2 and opens none there. It may not speak HTTP/1.1.
     WebSocket(Wire),
@@ -82,20 +110,14 @@ pub(crate) enum Connection {
 
 /// The connections, by server.
 pub(crate) struct Pool {
-    servers: Vec<(Address, Kept)>,
+    /// By group and member, as far as requests have been there.
+    servers: RefCell<Vec<Vec<Option<Rc<Kept>>>>>,
     settings: Arc<SharedSettings>,
 }
 
 impl Pool {
-    pub(crate) fn new(servers: &[Server], settings: Arc<SharedSettings>) -> Self {
-        let kept = |server: &Server| match server.http2 {
-            false => Kept::Http1(RefCell::default()),
-            true => Kept::Http2(Connections::default()),
-        };
-        Pool {
-            servers: servers.iter().map(|server| (server.address.clone(), kept(server))).collect(),
-            settings,
-        }
+    pub(crate) fn new(settings: Arc<SharedSettings>) -> Self {
+        Pool { servers: RefCell::default(), settings }
     }
 
     fn connect_timeout(&self) -> Duration {
@@ -110,18 +132,21 @@ impl Pool {
     /// A connection to a server for a request: a kept one, or a new one.
     pub(crate) async fn connection(
         &self,
-        server: usize,
+        id: ServerId,
         request: &Request,
     ) -> Result<Connection, ConnectError> {
-        let (address, kept) = self.servers.get(server).ok_or(ConnectError::Server(Failure::Broken))?;
-        match kept {
-            Kept::Http1(idle) => {
-                if let Some(wire) = take(&mut idle.borrow_mut()) {
-                    return Ok(Connection::Http1(wire));
-                }
-                Ok(Connection::Http1(Wire::new(self.connect(address).await?)))
+        let kept = self.kept(id).ok_or(ConnectError::Server(Failure::Broken))?;
+        let address = &kept.server.address;
+        match &kept.connections {
+            Connections::Http1(idle) => {
+                let wire = take(&mut idle.borrow_mut());
+                let wire = match wire {
+                    Some(wire) => wire,
+                    None => Wire::new(self.connect(address).await?),
+                };
+                Ok(Connection::Http1(wire, kept))
             }
-            Kept::Http2(connections) => {
+            Connections::Http2(connections) => {
                 let stream = self.stream(address, connections).await?;
                 if request.websocket_key().is_some()
                     && !timeout(self.silence_max(), stream.opens_websockets()).await.unwrap_or(false)
@@ -133,7 +158,28 @@ impl Pool {
         }
     }
 
-    async fn stream(&self, address: &Address, connections: &Connections) -> Result<Stream, ConnectError> {
+    /// The server that has that place now, and its connections. Those of the one before are not used any more.
+    fn kept(&self, id: ServerId) -> Option<Rc<Kept>> {
+        let mut servers = self.servers.borrow_mut();
+        if servers.len() <= id.group {
+            servers.resize_with(id.group + 1, Vec::new);
+        }
+        let group = &mut servers[id.group];
+        if group.len() <= id.member {
+            group.resize_with(id.member + 1, || None);
+        }
+        let kept = &mut group[id.member];
+        self.settings.server(id, |server| match kept {
+            Some(known) if Arc::ptr_eq(&known.server, server) => Rc::clone(known),
+            _ => Rc::clone(kept.insert(Rc::new(Kept::new(server)))),
+        })
+    }
+
+    async fn stream(
+        &self,
+        address: &Address,
+        connections: &upstream::Connections,
+    ) -> Result<Stream, ConnectError> {
         if let Some(stream) = connections.stream() {
             return Ok(stream);
         }
@@ -146,36 +192,25 @@ impl Pool {
         added.map_err(|_| ConnectError::Server(Failure::Broken))
     }
 
-    /// Keeps a connection after a request.
-    pub(crate) fn put(&self, server: usize, mut wire: Wire) {
-        let Some((_, Kept::Http1(idle))) = self.servers.get(server) else { return };
-        let mut idle = idle.borrow_mut();
-        if idle.len() < IDLE_MAX {
-            wire.is_kept = true;
-            idle.push((wire, Instant::now()));
-        }
-    }
-
-    /// Closes connections that were idle for too long, or that their server has closed.
+    /// Closes connections that were idle for too long, that their server has closed, or whose server has gone.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
-        for (_, kept) in &self.servers {
-            match kept {
-                Kept::Http1(idle) => idle
-                    .borrow_mut()
-                    .retain_mut(|(wire, since)| now - *since < IDLE_TIME_MAX && !wire.io.has_news()),
-                Kept::Http2(connections) => connections.sweep(now, IDLE_TIME_MAX),
+        for (group, members) in self.servers.borrow_mut().iter_mut().enumerate() {
+            for (member, kept) in members.iter_mut().enumerate() {
+                let is_current = |known: &Rc<Kept>| {
+                    let same = |server: &Arc<Server>| Arc::ptr_eq(server, &known.server);
+                    self.settings.server(ServerId { group, member }, same) == Some(true)
+                };
+                *kept = kept.take().filter(is_current);
+                kept.iter().for_each(|kept| kept.sweep(now, IDLE_TIME_MAX));
             }
         }
     }
 
     /// Closes all idle connections, so that their descriptors are free.
     pub(crate) fn clear(&self) {
-        for (_, kept) in &self.servers {
-            match kept {
-                Kept::Http1(idle) => idle.borrow_mut().clear(),
-                Kept::Http2(connections) => connections.sweep(Instant::now(), Duration::ZERO),
-            }
+        for kept in self.servers.borrow().iter().flatten().flatten() {
+            kept.sweep(Instant::now(), Duration::ZERO);
         }
     }
 
@@ -240,6 +275,35 @@ impl Pool {
             .with_retries(KEEPALIVE_PROBES);
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(self.silence_max()))
+    }
+}
+
+impl Kept {
+    fn new(server: &Arc<Server>) -> Self {
+        let connections = match server.http2 {
+            false => Connections::Http1(RefCell::default()),
+            true => Connections::Http2(upstream::Connections::default()),
+        };
+        Kept { server: Arc::clone(server), connections }
+    }
+
+    /// Keeps a connection after a request.
+    pub(crate) fn put(&self, mut wire: Wire) {
+        let Connections::Http1(idle) = &self.connections else { return };
+        let mut idle = idle.borrow_mut();
+        if idle.len() < IDLE_MAX {
+            wire.is_kept = true;
+            idle.push((wire, Instant::now()));
+        }
+    }
+
+    fn sweep(&self, now: Instant, idle_max: Duration) {
+        match &self.connections {
+            Connections::Http1(idle) => {
+                idle.borrow_mut().retain_mut(|(wire, since)| now - *since < idle_max && !wire.io.has_news());
+            }
+            Connections::Http2(connections) => connections.sweep(now, idle_max),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use crate::answer::Answer;
 use crate::clients::{Clients, Place};
 use crate::listener::{Accepting, Arrived, Listener};
-use crate::pool::{Pool, Server, is_shortage};
+use crate::pool::{Pool, is_shortage};
 use crate::service::{Refusal, Service};
 use crate::settings::SharedSettings;
 use crate::worker::{Counts, Worker};
@@ -61,12 +61,10 @@ pub struct Proxy {
     pub is_handed_over: bool,
     /// How they use TLS, if they do, with [`HTTP_PROTOCOLS`].
     pub tls: Option<Tls>,
-    /// The servers, by index.
-    pub servers: Vec<Server>,
     /// Whether connections begin with a header of the PROXY protocol, version 1 or 2, which tells their client. If there are
     /// trusted proxies, all other connections are closed.
     pub proxy_protocol: bool,
-    /// The rest, which may be replaced meanwhile.
+    /// The rest, the servers among it, which may be replaced meanwhile.
     pub settings: Arc<SharedSettings>,
     /// Set while the proxy shuts down.
     pub is_closing: Arc<AtomicBool>,
@@ -201,7 +199,6 @@ async fn renew(tls: Tls) {
 #[derive(Clone)]
 struct Shared {
     settings: Arc<SharedSettings>,
-    servers: Vec<Server>,
     clients: Option<Arc<Clients>>,
     proxy_protocol: bool,
     /// By thread.
@@ -216,7 +213,6 @@ impl Shared {
     fn new(proxy: &Proxy, threads: usize, closing: watch::Receiver<bool>) -> Self {
         Shared {
             settings: Arc::clone(&proxy.settings),
-            servers: proxy.servers.clone(),
             clients: proxy
                 .settings
                 .limits()
@@ -233,7 +229,7 @@ impl Shared {
 
     fn worker<S: Service>(self, thread: usize, service: S) -> Rc<Worker<S>> {
         Rc::new(Worker {
-            pool: Pool::new(&self.servers, Arc::clone(&self.settings)),
+            pool: Pool::new(Arc::clone(&self.settings)),
             service,
             settings: self.settings,
             clients: self.clients,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::answer::Answer;
+use crate::pool::ServerId;
 use crate::request::Request;
 
 /// Decides about connections and requests. Each thread has one of its own.
@@ -42,9 +43,9 @@ pub trait Visit {
     /// The answer that it gets otherwise.
     fn admit(&mut self, request: &Request) -> Result<(), Answer>;
 
-    /// The index of the server that it goes to, at once or after a wait, which the service bounds; `None` if there is none. It is
+    /// The server that it goes to, at once or after a wait, which the service bounds; `None` if there is none. It is
     /// asked again when the server before has failed.
-    fn choose(&mut self) -> impl Future<Output = Option<usize>>;
+    fn choose(&mut self) -> impl Future<Output = Option<ServerId>>;
 
     /// The whole request was sent to the server.
     fn sent(&mut self);

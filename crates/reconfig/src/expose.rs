@@ -34,7 +34,7 @@ pub const fn board_map(sites: usize, owners: usize) -> BoardMap {
 }
 
 /// What a site starts with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct BoardInit {
     /// Guaranteed nodes.
     pub floor: u16,
@@ -42,7 +42,7 @@ pub struct BoardInit {
     pub nodes: u16,
 }
 
-/// Exposes the board, with the epoch of the newest roster, or finds it if another process of the machine has exposed it already. Over shared memory it has no
+/// Exposes the board, with the first contents of its first `sites`, and the epoch of the newest roster, or finds it if another process of the machine has exposed it already. Over shared memory it has no
 /// owner and outlives every process. On other fabrics it belongs to the calling process, and is lost with it.
 ///
 /// If it is unknown whether the nodes are still at their configured sites, budgets start at no node at all, which the
@@ -59,7 +59,6 @@ pub fn expose_board(
     epoch: u64,
     instance: Instance,
 ) -> Result<Region, Error> {
-    assert_eq!(map.sites, sites.len(), "each site of the board has its first contents");
     let spec = RegionSpec {
         name: &board_region(instance.cluster),
         kind: RegionKind::Board,
@@ -69,9 +68,9 @@ pub fn expose_board(
     };
     let init = |words: &mut [u64]| {
         words[BoardMap::EPOCH / 8] = epoch;
-        for (index, site) in sites.iter().enumerate() {
+        for (slot, site) in sites.iter().enumerate() {
             let budget = Budget { floor: site.floor, current: site.nodes, generation: instance.incarnation };
-            words[map.budget(SiteId::new(index)) / 8] = budget.encode();
+            words[map.budget(SiteId::new(slot)) / 8] = budget.encode();
         }
     };
     match host {

@@ -14,7 +14,7 @@ pub use expose::{
     BoardInit, board_map, board_region, expose_board, expose_changing_words, expose_front, expose_words,
     front_region, load_region, words_region,
 };
-pub use links::{Links, OPERATION_MAX, Scan, SiteWords};
+pub use links::{FrontMember, Links, Members, OPERATION_MAX, Scan, SharedMembers, SiteWords};
 pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};
 pub use sidelong_state::Pool;
 pub use sidelong_state::Protocol;

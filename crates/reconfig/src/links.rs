@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use sidelong_fabric::{
     Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, ReadOutcome, Reader, Region, Scanner,
     Target,
 };
 use sidelong_layout::{
     Ack, BoardMap, Budget, EdgeId, FrontMap, FrontWord, HOT_BYTES, Hot, LOAD_ACK, LOAD_HOT, LOAD_SHAPES,
-    Lock, NodeId, NodeState, Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP, valid,
+    Lock, NodeId, NodeState, Ownership, RegionKind, SiteId, Slots, WORDS_BYTES, WORDS_OWNERSHIP, valid,
 };
 use sidelong_state::{NodeAgent, Op, Reply, Time, Word};
 
@@ -21,6 +22,30 @@ pub const OPERATION_MAX: Duration = Duration::from_millis(20);
 
 /// Attempts to raise the epoch, which somebody else may raise meanwhile.
 const RAISES_MAX: usize = 4;
+
+/// Who is in the cluster, by slot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Members {
+    /// The sites, by name.
+    pub sites: Slots<String>,
+    /// The nodes, by name.
+    pub nodes: Slots<String>,
+    /// Edges and fronts. Without any, what they state is not read.
+    pub fronts: Slots<FrontMember>,
+}
+
+/// Who is in the cluster, as all threads of a process see it while that changes.
+pub type SharedMembers = ArcSwap<Members>;
+
+/// An edge or front.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FrontMember {
+    /// Its name.
+    pub name: String,
+    /// Whether it controls a proxy of another make: its requests go on when the front's process ends. What such a front has stated
+    /// last holds until it states something else.
+    pub is_led: bool,
+}
 
 /// A site's words as last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,20 +87,19 @@ pub(crate) fn is_exact(budget: Budget, serving: usize, unread: usize) -> Option<
 pub struct Links {
     scanner: Scanner,
     words: Words,
+    access: Access,
 }
 
 /// The words as last read. In a scan the nodes come first, then the sites.
 struct Words {
     map: BoardMap,
     board: LinkRef,
-    nodes: Vec<LinkRef>,
-    /// Empty if acknowledgements are not read.
-    acks: Vec<LinkRef>,
-    /// `None` for the front that this process is.
-    fronts: Vec<Option<LinkRef>>,
+    /// As many as the cluster has room for.
+    nodes: Vec<Option<NodeLinks>>,
+    fronts: Vec<Option<FrontLink>>,
+    /// Whether each slot has a site.
+    has_site: Vec<bool>,
     own: Option<OwnFront>,
-    /// The first front whose requests go on when its process ends.
-    led_from: usize,
     /// Each node's ownership as an operation last found or left it.
     seen: Vec<Option<Ownership>>,
     /// `None` if a word could not be read at the last attempt, or was invalid.
@@ -88,101 +112,146 @@ struct Words {
     is_restless: bool,
 }
 
+/// The links to a node.
+struct NodeLinks {
+    name: String,
+    words: LinkRef,
+    /// `None` if acknowledgements are not read.
+    ack: Option<LinkRef>,
+}
+
+/// The link to what a front states.
+struct FrontLink {
+    member: FrontMember,
+    link: LinkRef,
+}
+
 /// What this process states as a front.
 struct OwnFront {
+    slot: EdgeId,
     words: Vec<u64>,
     /// Where others read it, if there are others.
     region: Option<Region>,
 }
 
 impl Links {
-    /// Links to the words of the nodes of those names and to the board. [`Links::scan`] connects them, and reconnects
-    /// broken ones.
-    pub fn new(directory: Arc<dyn Directory>, initiator: Initiator, nodes: &[String], map: BoardMap) -> Self {
-        let mut links = Links::with_access(directory, initiator, nodes, map, Access::Atomic);
-        let load = |(node, name): (usize, &String)| {
-            let (region, access) = (&*load_region(name), Access::ReadOnly);
-            let items = node..node + 1;
-            links.scanner.link(&Target { region, shapes: &LOAD_SHAPES, guess: 0, access, items })
-        };
-        links.words.acks = nodes.iter().enumerate().map(load).collect();
-        links
+    /// Links to the words of `members` and to the board, in a cluster that has room for `nodes` nodes. [`Links::scan`] connects
+    /// them, and reconnects broken ones.
+    pub fn new(
+        directory: Arc<dyn Directory>,
+        initiator: Initiator,
+        (nodes, map): (usize, BoardMap),
+        members: &Members,
+    ) -> Self {
+        Links::with_access(directory, initiator, (nodes, map), members, Access::Atomic)
+    }
+
+    /// As [`Links::new`], for a thread that only reads: its operations cannot change a word, and neither acknowledgements nor fronts
+    /// are linked.
+    pub fn read_only(
+        directory: Arc<dyn Directory>,
+        initiator: Initiator,
+        (nodes, map): (usize, BoardMap),
+        members: &Members,
+    ) -> Self {
+        Links::with_access(directory, initiator, (nodes, map), members, Access::ReadOnly)
+    }
+
+    /// For the process that is the front with slot `slot`, and exposes `region` as such.
+    pub fn of_front(mut self, slot: EdgeId, region: Option<Region>) -> Self {
+        if let Some(own) = self.words.fronts.get_mut(slot.index()).and_then(Option::take) {
+            self.scanner.unlink(own.link);
+        }
+        self.words.own = Some(OwnFront { slot, words: vec![0; self.words.nodes.len()], region });
+        self
     }
 
     /// Sets a guess whether the kernel keeps the nodes' load records; a right guess saves one link a node.
     pub fn expecting_kernel(mut self, expects_kernel: bool) -> Self {
-        for ack in &self.words.acks {
-            self.scanner.guess(*ack, usize::from(expects_kernel));
+        for ack in self.words.nodes.iter().flatten().filter_map(|node| node.ack) {
+            self.scanner.guess(ack, usize::from(expects_kernel));
         }
         self
-    }
-
-    /// Links to what the fronts of those names state, in the order of their numbers, too. `own` is the one that this process
-    /// is, if any, and the region that it exposes.
-    pub fn with_fronts(mut self, names: &[String], own: Option<(EdgeId, Option<Region>)>) -> Self {
-        let nodes = self.node_count();
-        let (kind, len) = (RegionKind::Front, FrontMap { nodes }.len());
-        let index = own.as_ref().map(|(front, _)| front.index());
-        let link = |(front, name): (usize, &String)| {
-            let (region, access) = (&*front_region(name), Access::ReadOnly);
-            let target = Target { region, shapes: &[(kind, len)], guess: 0, access, items: 0..0 };
-            (index != Some(front)).then(|| self.scanner.link(&target))
-        };
-        self.words.fronts = names.iter().enumerate().map(link).collect();
-        self.words.own = own.map(|(_, region)| OwnFront { words: vec![0; nodes], region });
-        self
-    }
-
-    /// The fronts from number `first` on control a proxy of another make: its requests go on when the front's process ends. What such
-    /// a front has stated last holds until it states something else.
-    pub fn led_from(mut self, first: usize) -> Self {
-        self.words.led_from = first;
-        self
-    }
-
-    /// As [`Links::new`], for a thread that only reads: its operations cannot change a word, and acknowledgements are not linked.
-    pub fn read_only(
-        directory: Arc<dyn Directory>,
-        initiator: Initiator,
-        nodes: &[String],
-        map: BoardMap,
-    ) -> Self {
-        Links::with_access(directory, initiator, nodes, map, Access::ReadOnly)
     }
 
     fn with_access(
         directory: Arc<dyn Directory>,
         initiator: Initiator,
-        nodes: &[String],
-        map: BoardMap,
+        (nodes, map): (usize, BoardMap),
+        members: &Members,
         access: Access,
     ) -> Self {
         let patience = Patience { answers: OPERATION_MAX, ..Patience::default() };
-        let count = nodes.len();
         let board = board_region(initiator.cluster());
-        let mut scanner = Scanner::new(directory, initiator, (count, map.sites), patience);
-        let mut link = |region: &str, shape, items| {
-            scanner.link(&Target { region, shapes: &[shape], guess: 0, access, items })
-        };
-        let board = link(&board, (RegionKind::Board, map.len()), count..count + map.sites);
-        let shape = (RegionKind::Words, WORDS_BYTES);
-        let node = |(node, name): (usize, &String)| link(&words_region(name), shape, node..node + 1);
+        let mut scanner = Scanner::new(directory, initiator, (nodes, map.sites), patience);
+        let (shapes, items) = (&[(RegionKind::Board, map.len())], nodes..nodes + map.sites);
+        let board = scanner.link(&Target { region: &board, shapes, guess: 0, access, items });
         let words = Words {
             map,
             board,
-            nodes: nodes.iter().enumerate().map(node).collect(),
-            acks: Vec::new(),
+            nodes: (0..nodes).map(|_| None).collect(),
             fronts: Vec::new(),
+            has_site: vec![false; map.sites],
             own: None,
-            led_from: usize::MAX,
-            seen: vec![None; count],
-            ownerships: vec![None; count],
+            seen: vec![None; nodes],
+            ownerships: vec![None; nodes],
             invalid: Vec::new(),
-            read_at: vec![Time::default(); count],
+            read_at: vec![Time::default(); nodes],
             sites: vec![None; map.sites],
             is_restless: true,
         };
-        Links { scanner, words }
+        let mut links = Links { scanner, words, access };
+        links.adopt(members);
+        links
+    }
+
+    /// Goes by other members from now on. Of a node that has left nothing is known or stated any more.
+    ///
+    /// # Panics
+    /// If there are more sites or nodes than there is room for.
+    pub fn adopt(&mut self, members: &Members) {
+        let Links { scanner, words, access } = self;
+        let (access, is_changed) = (*access, *access == Access::Atomic);
+        for slot in 0..words.has_site.len() {
+            words.has_site[slot] = members.sites.get(slot).is_some();
+            words.sites[slot] = words.sites[slot].filter(|_| words.has_site[slot]);
+        }
+        assert!(members.sites.len() <= words.has_site.len(), "room for all sites");
+        assert!(members.nodes.len() <= words.nodes.len(), "room for all nodes");
+        for slot in 0..words.nodes.len() {
+            let name = members.nodes.get(slot);
+            if words.nodes[slot].as_ref().map(|known| &known.name) == name {
+                continue;
+            }
+            if let Some(left) = words.nodes[slot].take() {
+                scanner.unlink(left.words);
+                left.ack.into_iter().for_each(|ack| scanner.unlink(ack));
+                words.forget(NodeId::new(slot));
+            }
+            words.nodes[slot] = name.map(|name| {
+                let items = || slot..slot + 1;
+                let (region, shapes) = (&*words_region(name), &[(RegionKind::Words, WORDS_BYTES)]);
+                let own = scanner.link(&Target { region, shapes, guess: 0, access, items: items() });
+                let (region, shapes) = (&*load_region(name), &LOAD_SHAPES);
+                let target = Target { region, shapes, guess: 0, access: Access::ReadOnly, items: items() };
+                NodeLinks { name: name.clone(), words: own, ack: is_changed.then(|| scanner.link(&target)) }
+            });
+        }
+        let (kind, len) = (RegionKind::Front, FrontMap { nodes: words.nodes.len() }.len());
+        words.fronts.resize_with(members.fronts.len().max(words.fronts.len()), || None);
+        let own = words.own.as_ref().map(|own| own.slot.index());
+        for slot in (0..words.fronts.len()).filter(|slot| is_changed && own != Some(*slot)) {
+            let member = members.fronts.get(slot);
+            if words.fronts[slot].as_ref().map(|known| &known.member) == member {
+                continue;
+            }
+            words.fronts[slot].take().into_iter().for_each(|left| scanner.unlink(left.link));
+            words.fronts[slot] = member.map(|member| {
+                let (region, access) = (&*front_region(&member.name), Access::ReadOnly);
+                let target = Target { region, shapes: &[(kind, len)], guess: 0, access, items: 0..0 };
+                FrontLink { member: member.clone(), link: scanner.link(&target) }
+            });
+        }
     }
 
     /// Reads ownerships, locks and budgets: of a large cluster those of idle nodes in rotation, unless nodes may be moving.
@@ -220,22 +289,24 @@ impl Links {
         self.words.sites[site.index()]
     }
 
-    /// How many nodes there are.
-    pub fn node_count(&self) -> usize {
-        self.words.nodes.len()
+    /// The nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let slots = self.words.nodes.iter().enumerate();
+        slots.filter(|(_, node)| node.is_some()).map(|(slot, _)| NodeId::new(slot))
     }
 
-    /// How many sites there are.
-    pub fn site_count(&self) -> usize {
-        self.words.map.sites
+    /// The sites.
+    pub fn sites(&self) -> impl Iterator<Item = SiteId> {
+        let slots = self.words.has_site.iter().enumerate();
+        slots.filter(|(_, has_site)| **has_site).map(|(slot, _)| SiteId::new(slot))
     }
 
     /// Whether the budget of `site` counts exactly the nodes that serve it, by the last scan; `None` if that depends on
     /// words that it could not read.
     pub fn budget_is_exact(&self, site: SiteId) -> Option<bool> {
-        let serves = |node: &&Option<Ownership>| node.is_some_and(|node| node.serves(site));
-        let serving = self.words.ownerships.iter().filter(serves).count();
-        let unread = self.words.ownerships.iter().filter(|node| node.is_none()).count();
+        let serving = self.nodes().filter(|node| self.ownership(*node).is_some_and(|own| own.serves(site)));
+        let (serving, unread) =
+            (serving.count(), self.nodes().filter(|node| self.ownership(*node).is_none()).count());
         is_exact(self.site(site)?.budget, serving, unread - self.words.invalid.len())
     }
 
@@ -249,7 +320,7 @@ impl Links {
     /// after `seen` was visible to all its requests (`layout::FrontWord`).
     pub fn state(&mut self, node: NodeId, seen: Ownership, requests: u32) {
         let word = FrontWord { seen: Some(seen.generation), requests }.encode();
-        let map = FrontMap { nodes: self.node_count() };
+        let map = FrontMap { nodes: self.words.nodes.len() };
         let Some(own) = &mut self.words.own else { return };
         // Usually nothing is new, and the line stays with its readers.
         if std::mem::replace(&mut own.words[node.index()], word) != word
@@ -301,19 +372,23 @@ impl Links {
 
     /// What a front states. Its memory may outlive it, so that it is asked in any case whether it lives.
     fn read_front(&mut self, front: EdgeId, node: NodeId) -> Reply {
-        let Some(link) = self.words.fronts[front.index()] else {
-            return self.words.own.as_ref().map_or(Reply::Lost, |own| Reply::Value(own.words[node.index()]));
-        };
-        if self.scanner.is_gone(link) && front.index() < self.words.led_from {
+        let Words { fronts, own, nodes, .. } = &self.words;
+        if let Some(own) = own.as_ref().filter(|own| own.slot == front) {
+            return Reply::Value(own.words[node.index()]);
+        }
+        // A mover may finish by a roster that has a front which this one has not.
+        let Some(Some(FrontLink { member, link })) = fronts.get(front.index()) else { return Reply::Lost };
+        let (link, is_led) = (*link, member.is_led);
+        let offset = FrontMap { nodes: nodes.len() }.node(node);
+        if self.scanner.is_gone(link) && !is_led {
             return Reply::Value(FrontWord::GONE);
         }
-        let offset = FrontMap { nodes: self.node_count() }.node(node);
         let words = self.scanner.execute(link, |batch, id| batch.read(id, offset, 8));
         words.map_or(Reply::Lost, |words| Reply::Value(words[0]))
     }
 
     fn is_kept_by_kernel(&self, node: NodeId) -> bool {
-        let shape = self.scanner.shape(self.words.acks[node.index()]);
+        let shape = self.words.ack(node).and_then(|ack| self.scanner.shape(ack));
         shape.is_some_and(|shape| LOAD_SHAPES[shape].0 == RegionKind::Kernel)
     }
 
@@ -324,7 +399,7 @@ impl Links {
     fn infer_ack(&mut self, node: NodeId) -> Reply {
         let none = Reply::Value(0);
         let Some(seen) = self.words.seen[node.index()] else { return none };
-        let link = self.words.acks[node.index()];
+        let Some(link) = self.words.ack(node) else { return Reply::Lost };
         let words = self.scanner.execute(link, |batch, id| batch.read(id, LOAD_HOT, HOT_BYTES));
         let Ok(words) = words else { return Reply::Lost };
         let line = words.try_into().ok().and_then(|words| Hot::validated(words).ok());
@@ -335,16 +410,19 @@ impl Links {
     }
 
     fn post(&mut self, op: Op) -> Reply {
-        let Words { map, board, nodes, acks, .. } = &self.words;
-        let (link, offset) = match op.word() {
-            Word::Lock(site) => (*board, map.lock(site)),
-            Word::Budget(site) => (*board, map.budget(site)),
-            Word::Counter(site, edge) => (*board, map.counter(site, edge)),
-            Word::Ownership(node) => (nodes[node.index()], WORDS_OWNERSHIP),
-            Word::Ack(node) => (acks[node.index()], LOAD_ACK),
-            Word::Epoch => (*board, BoardMap::EPOCH),
+        let Words { map, board, .. } = &self.words;
+        let of_board = |offset| Some((*board, offset));
+        let place = match op.word() {
+            Word::Lock(site) => of_board(map.lock(site)),
+            Word::Budget(site) => of_board(map.budget(site)),
+            Word::Counter(site, edge) => of_board(map.counter(site, edge)),
+            Word::Ownership(node) => self.words.node(node).map(|node| (node.words, WORDS_OWNERSHIP)),
+            Word::Ack(node) => self.words.ack(node).map(|ack| (ack, LOAD_ACK)),
+            Word::Epoch => of_board(BoardMap::EPOCH),
             Word::Front(front, _) => unreachable!("read_front reads front {}", front.index()),
         };
+        // Of a node that has left the cluster since the operation was thought of, there is nothing.
+        let Some((link, offset)) = place else { return Reply::Lost };
         // Two boards are two locks. What is changed must be what every other mover finds.
         if !matches!(op, Op::Read(_)) && !self.scanner.is_current(link) {
             self.words.lost(op.word());
@@ -364,7 +442,7 @@ impl Links {
 
     /// Why the words of `node` cannot be used, if waiting does not help.
     pub fn problem(&self, node: NodeId) -> Option<&str> {
-        let link = self.words.nodes[node.index()];
+        let link = self.words.node(node)?.words;
         let problem = self.scanner.problem(link).filter(|problem| problem.is_foreign());
         problem.filter(|_| self.scanner.shape(link).is_none()).and_then(Problem::text)
     }
@@ -380,7 +458,29 @@ impl Links {
 
 impl Words {
     fn judge(&self, word: u64) -> Option<Ownership> {
-        Ownership::decode(word, self.map.sites)
+        let own = Ownership::decode(word, self.map.sites)?;
+        let exists = |site: &SiteId| self.has_site[site.index()];
+        own.site.iter().chain(&own.next).all(exists).then_some(own)
+    }
+
+    fn node(&self, node: NodeId) -> Option<&NodeLinks> {
+        self.nodes.get(node.index())?.as_ref()
+    }
+
+    fn ack(&self, node: NodeId) -> Option<LinkRef> {
+        self.node(node)?.ack
+    }
+
+    /// A node has left the cluster.
+    fn forget(&mut self, node: NodeId) {
+        (self.seen[node.index()], self.ownerships[node.index()]) = (None, None);
+        self.invalid.retain(|other| *other != node);
+        let map = FrontMap { nodes: self.nodes.len() };
+        let Some(own) = &mut self.own else { return };
+        own.words[node.index()] = 0;
+        if let Some(region) = &own.region {
+            region.store(map.node(node), 0, Ordering::Release);
+        }
     }
 
     /// Updates the list of nodes with an invalid word by one that was just read.
@@ -411,7 +511,10 @@ impl Words {
 
 impl Reader for Words {
     fn link(&self, item: usize) -> Option<LinkRef> {
-        Some(self.nodes.get(item).copied().unwrap_or(self.board))
+        match item.checked_sub(self.nodes.len()) {
+            None => Some(self.nodes[item].as_ref()?.words),
+            Some(site) => self.has_site[site].then_some(self.board),
+        }
     }
 
     fn place(&mut self, item: usize, _shape: usize) -> (usize, usize) {

@@ -113,7 +113,7 @@ pub struct Mover {
     wrong_since: Vec<Option<Time>>,
     /// By site.
     disputes: Vec<Dispute>,
-    /// Reused between scans only for its memory.
+    /// By site. Reused between scans only for its memory.
     tallies: Vec<Tally>,
     /// At most one for each site and each node.
     tasks: Vec<Begun>,
@@ -214,11 +214,14 @@ impl Mover {
     }
 
     /// Goes by another roster from now on. What is under way ends by the one that it began with.
-    ///
-    /// # Panics
-    /// If it has more sites or fewer.
     pub fn adopt(&mut self, pool: Pool) {
-        assert_eq!(self.pool.sites(), pool.sites(), "the same sites");
+        let sites = pool.sites().max(self.memos.len());
+        self.memos.resize(sites, Memo::default());
+        self.counters.resize(sites, UpdateCounter::default());
+        self.looked.resize(sites, 0);
+        self.wrong_since.resize(sites, None);
+        self.disputes.resize(sites, Dispute::default());
+        self.tallies.resize(sites, Tally::default());
         self.pool = pool;
     }
 
@@ -280,6 +283,9 @@ impl Mover {
         }
         let unread = self.tally(scan);
         for site in (0..self.pool.sites()).map(SiteId::new) {
+            if !self.pool.has_site(site) {
+                continue;
+            }
             let Some(cause) = self.needs_repair(site, scan, unread, now) else { continue };
             if self.has_room() && !self.is_at(site) {
                 if let Cause::Floor { .. } = cause {
@@ -298,7 +304,10 @@ impl Mover {
     fn tally(&mut self, scan: Scan<'_>) -> usize {
         self.tallies.fill(Tally::default());
         let mut unread = 0_usize;
-        for node in scan.ownerships {
+        for (slot, node) in scan.ownerships.iter().enumerate() {
+            if !self.pool.has_node(NodeId::new(slot)) {
+                continue;
+            }
             let Some(node) = node else {
                 unread += 1;
                 continue;
@@ -312,7 +321,9 @@ impl Mover {
         }
         for node in scan.invalid {
             // Any site may repair a node without a home.
-            let home = self.pool.home(*node).map_or(0, SiteId::index);
+            let any =
+                || (0..self.pool.sites()).find(|site| self.pool.has_site(SiteId::new(*site))).unwrap_or(0);
+            let home = self.pool.home(*node).map_or_else(any, SiteId::index);
             if let Some(tally) = self.tallies.get_mut(home) {
                 tally.invalid = tally.invalid.or(Some(*node));
             }

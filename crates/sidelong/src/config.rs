@@ -62,8 +62,8 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
                 some(cluster.edges.len(), "edge"),
                 cluster.baseline.configuration,
             );
-            for (index, site) in cluster.sites.iter().enumerate() {
-                let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));
+            for (index, site) in cluster.sites.entries() {
+                let nodes = cluster.nodes.values().filter(|node| node.site == Some(index));
                 let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
                 let nodes = nodes.join(" ");
                 let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
@@ -87,9 +87,9 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
                     "  site {name}: {count} (floor {floor}{ceiling}{priority}{share}{promise}): {nodes}\n"
                 );
             }
-            for front in cluster.fronts.iter().filter_map(|front| front.controls.as_ref()) {
+            for front in cluster.fronts.values().filter_map(|front| front.controls.as_ref()) {
                 let cuts = front.proxy == Proxy::Haproxy
-                    || cluster.sites.iter().all(|site| site.drain == Drain::Wait);
+                    || cluster.sites.values().all(|site| site.drain == Drain::Wait);
                 let note =
                     if cuts { "" } else { ", which cuts no requests: drain = \"cut\" waits for them there" };
                 text += &format!(

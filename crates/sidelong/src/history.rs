@@ -70,15 +70,15 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
         let known = known.join(", ");
         Failure::new(format!("{}: no {what} {name:?}; it has {known}", config.display()))
     };
-    let nodes = || cluster.nodes.iter().map(|node| node.name.as_str());
-    let sites = || cluster.sites.iter().map(|site| site.name.as_str());
+    let nodes = || cluster.nodes.values().map(|node| node.name.as_str());
+    let sites = || cluster.sites.values().map(|site| site.name.as_str());
     if let Some(node) = args.node.as_ref().filter(|name| !nodes().any(|node| node == *name)) {
         return Err(unknown("node", node, nodes().collect()));
     }
     if let Some(site) = args.site.as_ref().filter(|name| !sites().any(|site| site == *name)) {
         return Err(unknown("site", site, sites().collect()));
     }
-    let fronts = cluster.fronts.iter().map(|front| front.name.as_str());
+    let fronts = cluster.fronts.values().map(|front| front.name.as_str());
     let all = Histories::read(&RunDirectory::at(&cluster.run_dir), fronts.chain(nodes()).chain([BY_HAND]))?;
     if all.unread > 0 {
         tracing::warn!(lines = all.unread, "some lines of the history cannot be read; they are left out");

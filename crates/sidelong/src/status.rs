@@ -82,8 +82,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let run = RunDirectory::at(&cluster.run_dir);
     let mut report = Report::new(&cluster, &asked);
     report.behind = behind(&cluster, &run);
-    let fronts = cluster.fronts.iter().map(|front| &*front.name);
-    let movers = fronts.chain(cluster.nodes.iter().map(|node| &*node.name));
+    let fronts = cluster.fronts.values().map(|front| &*front.name);
+    let movers = fronts.chain(cluster.nodes.values().map(|node| &*node.name));
     report.name_holders(&history::holders(&run, movers));
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
 }
@@ -143,15 +143,16 @@ pub(crate) fn standings(cluster: &Cluster) -> Standings {
 
 /// Asks every edge.
 fn ask(cluster: &Cluster) -> Asked<'_> {
-    let some = |edges: &[sidelong_config::Front]| -> Vec<_> {
+    let some = |edges: &[&sidelong_config::Front]| -> Vec<_> {
         std::thread::scope(|scope| {
             let asked: Vec<_> = edges.iter().map(|edge| scope.spawn(|| ask_one(edge.admin))).collect();
             let died = || Err("could not be asked".to_owned().into());
             asked.into_iter().map(|answer| answer.join().unwrap_or_else(|_| died())).collect()
         })
     };
-    let names = cluster.fronts.iter().map(|front| front.name.as_str());
-    names.zip(cluster.fronts.chunks(ASKED_AT_ONCE_MAX).flat_map(some)).collect()
+    let fronts: Vec<_> = cluster.fronts.values().collect();
+    let names = fronts.iter().map(|front| front.name.as_str());
+    names.zip(fronts.chunks(ASKED_AT_ONCE_MAX).flat_map(some)).collect()
 }
 
 /// The report over all edges. Units are in the names.
@@ -254,7 +255,7 @@ struct SiteReport<'a> {
 impl<'a> Report<'a> {
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
         let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
-        let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(node, &statuses)).collect();
+        let nodes: Vec<_> = cluster.nodes.values().map(|node| NodeReport::new(node, &statuses)).collect();
         let moves = cluster.baseline.configuration == Configuration::Reconfigured;
         Report {
             cluster: &cluster.name,
@@ -263,7 +264,7 @@ impl<'a> Report<'a> {
             rule: cluster.admission.rule,
             edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
-            sites: cluster.sites.iter().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
+            sites: cluster.sites.values().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,
         }
     }

@@ -7,9 +7,10 @@ use sidelong_config::{Cluster, FrontEntry};
 use sidelong_edge::{Adapter, ConnectAdapter};
 use sidelong_fabric::Host;
 use sidelong_fabric::shm::ShmHost;
-use sidelong_layout::{ChoiceMap, Time, WorkersMap};
+use sidelong_layout::{Time, WorkersMap};
 use sidelong_load::{ConnectError, ConnectSpec, Directed, keep_privileges_to_detach, monotonic_ns};
 
+use super::choice_map;
 use super::memory::described;
 use crate::cgroup;
 use crate::failure::Failure;
@@ -57,20 +58,19 @@ impl Attached {
             Some(group) => group.clone(),
             None => mounted("cgroup2", "mount -t cgroup2 none /sys/fs/cgroup")?,
         };
-        let sites = cluster.sites.iter().filter_map(|site| site.connect).collect();
+        let sites = cluster.sites.values().filter_map(|site| site.connect).collect();
         Ok(Attached { directory, group, sites })
     }
 
     /// What identifies the programs of a cluster with that identity; 0 for any.
     pub fn spec(&self, cluster: &Cluster, identity: u64) -> ConnectSpec<'_> {
-        let nodes = cluster.nodes.len();
-        let servers = cluster.nodes.iter().map(|node| node.addresses.len()).sum();
+        let choice = choice_map(cluster);
         ConnectSpec {
             directory: &self.directory,
             group: &self.group,
             sites: &self.sites,
-            choice: ChoiceMap { nodes, sites: cluster.sites.len(), servers },
-            counts: WorkersMap { nodes },
+            choice,
+            counts: WorkersMap { nodes: choice.nodes },
             cluster: identity,
         }
     }

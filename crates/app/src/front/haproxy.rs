@@ -23,21 +23,18 @@ pub(super) fn adapter(
 
 /// What is to be known of the cluster to control HAProxy.
 pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capacity]) -> HaproxyCluster {
-    let node = |(node, capacity): (&sidelong_config::Node, &Capacity)| HaproxyNode {
-        name: node.name.clone(),
-        address: node.address(0).tcp(),
+    // HAProxy has no server of a name that is empty, nor a backend.
+    let node = |(node, capacity): (Option<&sidelong_config::Node>, &Capacity)| HaproxyNode {
+        name: node.map_or_else(String::new, |node| node.name.clone()),
+        address: node.and_then(|node| node.address(0).tcp()),
         workers: capacity.workers,
         speed: capacity.speed,
     };
     HaproxyCluster {
-        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        backends: cluster
-            .sites
-            .iter()
-            .map(|site| haproxy_backend(Some(entry), &site.name).to_owned())
-            .collect(),
-        cuts: cluster.sites.iter().map(|site| site.drain == Drain::Cut).collect(),
-        nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
+        sites: cluster.sites.map(|site| site.name.clone()).to_vec(),
+        backends: cluster.sites.map(|site| haproxy_backend(Some(entry), &site.name).to_owned()).to_vec(),
+        cuts: cluster.sites.map(|site| site.drain == Drain::Cut).to_vec(),
+        nodes: cluster.nodes.all().zip(capacities).map(node).collect(),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,
         stale: cluster.load.stale,

@@ -4,11 +4,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use nix::unistd::Group;
-use sidelong_config::{Cluster, FrontEntry, Node, ServerAddress};
+use sidelong_config::{Capacity, Cluster, FrontEntry, Node, ServerAddress};
 use sidelong_edge::{AdapterCluster, MemoryAdapter, adapter_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
-use sidelong_layout::{EncodedAddress, NodeId, Time};
+use sidelong_layout::{ChoiceMap, EncodedAddress, NodeId, Time};
 use sidelong_load::monotonic_ns;
 
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ pub fn directory(cluster: &Cluster, entry: &FrontEntry) -> PathBuf {
 }
 
 /// Where the nodes' servers answer.
-pub fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
+fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
     let encoded = |node: NodeId, address: &ServerAddress| match address {
         ServerAddress::Tcp(address) => EncodedAddress::tcp(node, *address),
         ServerAddress::Unix(path) => EncodedAddress::unix(node, path.as_os_str().as_bytes()),
@@ -28,14 +28,21 @@ pub fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
     let of = |(index, node): (usize, &Node)| {
         node.addresses.iter().map(|address| encoded(NodeId::new(index), address)).collect::<Vec<_>>()
     };
-    cluster.nodes.iter().enumerate().flat_map(of).collect()
+    cluster.nodes.entries().flat_map(of).collect()
+}
+
+/// What the memory of a front has room for: each node's server, or one of each node for each site.
+pub fn choice_map(cluster: &Cluster) -> ChoiceMap {
+    let Capacity { nodes, sites, .. } = cluster.capacity;
+    let has_many = cluster.nodes.values().any(|node| node.addresses.len() > 1);
+    ChoiceMap { nodes, sites, servers: if has_many { nodes * sites } else { nodes } }
 }
 
 /// What workers must know of the cluster, if no front has controlled them yet.
 pub(super) fn described(cluster: &Cluster) -> AdapterCluster {
     AdapterCluster {
-        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        nodes: cluster.nodes.len(),
+        room: choice_map(cluster),
+        sites: cluster.sites.map(|site| site.name.clone()),
         servers: servers(cluster),
         stale: cluster.load.stale,
         rotation: cluster.admission.rotation,

@@ -37,6 +37,7 @@ pub(crate) struct Commands {
 }
 
 /// The commands of a site: a program and its arguments each. If empty, there is nothing to do.
+#[derive(Clone, Default)]
 pub(crate) struct SiteCommands {
     /// The site's name.
     pub(crate) name: String,

@@ -14,11 +14,11 @@ use sidelong_policy::admission::Request;
 fn the_demo_is_the_cluster_of_the_readme() {
     let file = ClusterFile::demo();
     let cluster = file.cluster().unwrap();
-    let sites: Vec<_> = cluster.sites.iter().map(|site| (site.hosts[0].as_str(), site.nodes)).collect();
+    let sites: Vec<_> = cluster.sites.values().map(|site| (site.hosts[0].as_str(), site.nodes)).collect();
     assert_eq!(sites, [("alpha.example", 3), ("beta.example", 3), ("gamma.example", 2)]);
-    let owners: Vec<_> = cluster.nodes.iter().map(|node| node.site.unwrap()).collect();
+    let owners: Vec<_> = cluster.nodes.values().map(|node| node.site.unwrap()).collect();
     assert_eq!(owners, [0, 0, 0, 1, 1, 1, 2, 2]);
-    let last = cluster.nodes.last().unwrap();
+    let last = cluster.nodes.values().last().unwrap();
     assert_eq!((last.name.as_str(), last.port().unwrap().port()), ("n8", 7108));
     assert_eq!(last.admin.unwrap().port(), 7308);
     assert_eq!(cluster.sites[0].ceiling, 8);
@@ -129,9 +129,9 @@ fn over_provisioning_gives_every_site_the_most_that_it_could_get() {
     let mut file = ClusterFile::demo();
     file.baseline.configuration = Configuration::OverProvisioned;
     let cluster = file.cluster().unwrap();
-    assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [6, 6, 6]);
+    assert_eq!(cluster.sites.values().map(|site| site.nodes).collect::<Vec<_>>(), [6, 6, 6]);
     assert_eq!(cluster.nodes.len(), 18);
-    let last = cluster.nodes.last().unwrap();
+    let last = cluster.nodes.values().last().unwrap();
     assert_eq!((last.name.as_str(), last.port().unwrap().port(), last.site), ("n18", 7118, Some(2)));
 
     let mut fourth = file.sites[2].clone();
@@ -141,12 +141,12 @@ fn over_provisioning_gives_every_site_the_most_that_it_could_get() {
     file.sites.iter_mut().for_each(|site| site.nodes = 2);
     let cluster = file.cluster().unwrap();
     assert_eq!(cluster.nodes.len(), 20);
-    assert!(cluster.sites.iter().all(|site| site.nodes == 5));
+    assert!(cluster.sites.values().all(|site| site.nodes == 5));
 
     file.sites[0].ceiling = Some(3);
     file.sites[1].floor = 2;
     let cluster = file.cluster().unwrap();
-    assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [3, 5, 4, 4]);
+    assert_eq!(cluster.sites.values().map(|site| site.nodes).collect::<Vec<_>>(), [3, 5, 4, 4]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn what_the_sites_leave_has_no_site() {
     let mut file = ClusterFile::demo();
     file.sites.iter_mut().for_each(|site| site.nodes = 1);
     let cluster = file.cluster().unwrap();
-    assert_eq!(cluster.nodes.iter().filter(|node| node.site.is_none()).count(), 5);
+    assert_eq!(cluster.nodes.values().filter(|node| node.site.is_none()).count(), 5);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn entries_of_one_keep_their_name() {
     file.nodes.push(one);
     file.baseline.configuration = Configuration::OverProvisioned;
     let cluster = file.cluster().unwrap();
-    let named: Vec<_> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+    let named: Vec<_> = cluster.nodes.values().map(|node| node.name.as_str()).collect();
     assert_eq!(&named[7..11], ["n8", "big", "big2", "big3"]);
     assert_eq!(cluster.nodes[9].fabric_listen.port(), 7501);
     assert_eq!(cluster.nodes[9].admin.unwrap().port(), 7401);
@@ -184,7 +184,7 @@ fn bid() -> Request<'static> {
 fn a_site_is_promised_what_its_entry_says() {
     let mut file = ClusterFile::demo();
     let cluster = file.cluster().unwrap();
-    assert!(cluster.sites.iter().all(|site| site.target.is_none() && site.share == 0.0));
+    assert!(cluster.sites.values().all(|site| site.target.is_none() && site.share == 0.0));
     assert!(!cluster.has_admission());
     file.baseline.threshold = Some(1.0);
     assert!(file.cluster().unwrap().has_admission());
@@ -246,7 +246,7 @@ fn a_node_of_real_files_takes_the_time_that_these_take() {
         );
         let file = ClusterFile::parse(&text, "x").unwrap();
         assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "x").unwrap(), file);
-        let node = file.cluster().unwrap().nodes.remove(0);
+        let node = file.cluster().unwrap().nodes[0].clone();
         (node.service, node.service_time.as_millis())
     };
     assert_eq!(service(""), (Service::Fixed, 5));
@@ -336,7 +336,7 @@ fn servers_of_others_have_ports_in_a_row_and_unknown_workers() {
     let cluster = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap().cluster().unwrap();
     let last = &cluster.nodes[7];
     assert_eq!((last.name.as_str(), last.addresses[0].to_string().as_str()), ("web8", "10.0.0.21:8087"));
-    assert!(cluster.nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
+    assert!(cluster.nodes.values().all(|node| node.is_foreign && node.workers.is_none()));
     file.nodes[0].workers = Some(4);
     assert_eq!(file.cluster().unwrap().nodes[0].workers, Some(4));
 
@@ -421,6 +421,6 @@ fn a_sites_requests_are_waited_for_unless_it_says_otherwise() {
     let text = file.to_toml().unwrap();
     assert!(text.contains("drain = \"cut\""), "{text}");
     let sites = ClusterFile::parse(&text, "written").unwrap().cluster().unwrap().sites;
-    let drains: Vec<_> = sites.iter().map(|site| site.drain).collect();
+    let drains: Vec<_> = sites.values().map(|site| site.drain).collect();
     assert_eq!(drains, [Drain::Wait, Drain::Cut, Drain::Wait]);
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    ChoiceMap, EncodedAddress, Instance, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Time,
-    Worker, WorkersMap,
+    ChoiceMap, EncodedAddress, Instance, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Slots,
+    Time, Worker, WorkersMap,
 };
 use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
@@ -32,11 +32,11 @@ pub fn adapter_regions(front: &str) -> [String; 2] {
 /// What workers must know of the cluster.
 #[derive(Clone, Debug)]
 pub struct AdapterCluster {
-    /// The sites' names, of at most [`NAME_BYTES`] bytes.
-    pub sites: Vec<String>,
-    /// How many nodes there are.
-    pub nodes: usize,
-    /// Where their servers answer.
+    /// What there is room for.
+    pub room: ChoiceMap,
+    /// The sites' names by slot, of at most [`NAME_BYTES`] bytes.
+    pub sites: Slots<String>,
+    /// Where the nodes' servers answer.
     pub servers: Vec<EncodedAddress>,
     /// The age from which a choice does not count.
     pub stale: Duration,
@@ -53,8 +53,7 @@ pub struct AdapterCluster {
 impl AdapterCluster {
     /// The maps of the two regions.
     pub(super) fn maps(&self) -> (ChoiceMap, WorkersMap) {
-        let (nodes, sites, servers) = (self.nodes, self.sites.len(), self.servers.len());
-        (ChoiceMap { nodes, sites, servers }, WorkersMap { nodes })
+        (self.room, WorkersMap { nodes: self.room.nodes })
     }
 }
 
@@ -127,7 +126,7 @@ impl MemoryAdapter {
             workers_map,
             slots: (0..SLOTS).map(|_| None).collect(),
             checked_at: now,
-            nodes: vec![Node::default(); cluster.nodes],
+            nodes: vec![Node::default(); choice_map.nodes],
             whole_at,
         };
         adapter.describe(cluster);
@@ -162,16 +161,24 @@ impl MemoryAdapter {
         (0..map.sites).for_each(|site| store(map.verdict(SiteId::new(site)), open));
         store(ChoiceMap::SERVERS, map.servers as u64);
         store(ChoiceMap::COUNTS, (map.sites as u64) << 32 | map.nodes as u64);
-        for (index, name) in cluster.sites.iter().enumerate() {
+        self.name(cluster);
+    }
+
+    /// Says which site has which slot, and where the nodes' servers answer.
+    fn name(&self, cluster: &AdapterCluster) {
+        let map = self.choice_map;
+        for slot in 0..map.sites {
             let mut bytes = [0; NAME_BYTES];
+            let name = cluster.sites.get(slot).map_or("", String::as_str);
             bytes[..name.len()].copy_from_slice(name.as_bytes());
             for (word, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
-                store(map.name(SiteId::new(index)) + word * 8, u64::from_le_bytes(*bytes));
+                self.store_if_new(map.name(SiteId::new(slot)) + word * 8, u64::from_le_bytes(*bytes));
             }
         }
-        for (index, server) in cluster.servers.iter().enumerate() {
-            for (word, value) in server.0.iter().enumerate() {
-                store(map.server(index) + word * 8, *value);
+        for index in 0..map.servers {
+            let words = cluster.servers.get(index).map_or([0; 3], |server| server.0);
+            for (word, value) in words.into_iter().enumerate() {
+                self.store_if_new(map.server(index) + word * 8, value);
             }
         }
     }
@@ -267,7 +274,7 @@ impl MemoryAdapter {
     /// Adds up the slots, and returns by node what has happened since the last call.
     fn sum(&mut self, view: &View) -> Vec<WorkersAt> {
         let (map, workers) = (self.workers_map, &self.workers);
-        let mut sums = vec![WorkersAt::default(); map.nodes];
+        let mut sums = vec![WorkersAt::default(); view.nodes().count()];
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let owner = Worker::decode(workers.load(map.owner(index)));
             let Some(worker) = owner else {

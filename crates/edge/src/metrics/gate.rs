@@ -46,8 +46,8 @@ const OUTLOOK: [Head<'static>; 3] = [
 
 impl Collector for GateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let gate = &self.gate;
-        let sites = || self.state.sites.iter().enumerate().map(|(k, name)| (SiteId::new(k), name.as_str()));
+        let (gate, members) = (&self.gate, self.state.members.load());
+        let sites = || members.sites.entries().map(|(slot, name)| (SiteId::new(slot), name.as_str()));
         let by_why = |(name, (why, count)): (_, (_, u64))| -> (Labels<'_>, f64) {
             (vec![("site", name), ("why", why)], count as f64)
         };

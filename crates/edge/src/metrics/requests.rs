@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 use sidelong_layout::SiteId;
 use sidelong_proxy::Refusal;
+use sidelong_reconfig::SharedMembers;
 
 use super::emit::Labels;
 
@@ -29,7 +30,7 @@ const CODES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 pub(super) struct Requests {
     threads: Box<[ThreadCounts]>,
     /// Names of the sites, for labels.
-    sites: Vec<String>,
+    members: Arc<SharedMembers>,
 }
 
 /// One thread's counters. Processors fetch cache lines in pairs, hence the alignment.
@@ -58,14 +59,15 @@ fn raise(count: &AtomicU64, by: u64) {
 }
 
 impl Requests {
-    pub(super) fn new(threads: usize, sites: Vec<String>) -> Self {
+    /// With room for so many sites.
+    pub(super) fn new(threads: usize, sites: usize, members: Arc<SharedMembers>) -> Self {
         let thread = || ThreadCounts {
-            sites: sites.iter().map(|_| SiteCounts::default()).collect(),
+            sites: (0..sites).map(|_| SiteCounts::default()).collect(),
             retries: AtomicU64::default(),
             misdirected: AtomicU64::default(),
             refused: Default::default(),
         };
-        Requests { threads: (0..threads).map(|_| thread()).collect(), sites }
+        Requests { threads: (0..threads).map(|_| thread()).collect(), members }
     }
 
     pub(super) fn cut(&self, thread: usize, site: SiteId) {
@@ -123,8 +125,8 @@ pub(super) struct RequestCollector(pub(super) Arc<Requests>);
 
 impl Collector for RequestCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let requests = &*self.0;
-        let sites = || requests.sites.iter().map(String::as_str).enumerate();
+        let (requests, members) = (&*self.0, self.0.members.load());
+        let sites = || members.sites.entries().map(|(slot, name)| (slot, name.as_str()));
         let by_code = sites().flat_map(|(site, name)| {
             CODES.iter().enumerate().map(move |(class, code)| {
                 let count = requests.sum(|thread| &thread.sites[site].by_code[class]);
@@ -182,12 +184,15 @@ fn counters<'a>(
 #[cfg(test)]
 mod tests {
     use prometheus_client::registry::Registry;
+    use sidelong_reconfig::Members;
 
     use super::*;
 
     #[test]
     fn what_threads_count_is_summed_at_the_scrape() {
-        let requests = Arc::new(Requests::new(3, vec!["alpha".into(), "beta".into()]));
+        let sites = ["alpha", "beta"].map(str::to_owned).into_iter().collect();
+        let members = SharedMembers::from_pointee(Members { sites, ..Members::default() });
+        let requests = Arc::new(Requests::new(3, 4, members.into()));
         let site = Some(SiteId::new(1));
         requests.answered(0, site, 200, Duration::from_micros(100), 1);
         requests.answered(2, site, 204, Duration::from_micros(101), 3);

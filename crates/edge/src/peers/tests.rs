@@ -60,6 +60,7 @@ impl Edge {
             view: Arc::clone(&view),
             gate: Some(Arc::clone(&gate)),
             peers: Arc::new(Peers::new(others.iter().map(|name| (*name).to_owned()))),
+            room: others.len(),
             share,
             directory: finds.clone(),
             initiator: Initiator::new(),
@@ -217,7 +218,7 @@ fn an_edge_that_cannot_be_heard_is_asked_ever_more_seldom_and_keeps_nobody_waiti
     }
     assert!((20..=40).contains(&tries), "10, 20, 40... ms, then each second: {tries}");
     assert_eq!(edge.traffic(ms(9_999)), Traffic { in_flight: 0, answers: 0, up: true });
-    assert!(edge.thread.peers.iter().all(|(_, heard_at, _)| heard_at.is_none()));
+    assert!(edge.thread.peers.heard().iter().all(|(_, heard_at, _)| heard_at.is_none()));
 }
 
 #[test]

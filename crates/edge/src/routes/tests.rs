@@ -8,6 +8,7 @@ use sidelong_policy::balance::Balance;
 use sidelong_policy::health::HealthSettings;
 use sidelong_policy::index::Reading;
 use sidelong_proxy::{Address, CUT_CHECK, Limits, Listener, Proxy, Server};
+use sidelong_reconfig::{Members, SharedMembers};
 use sidelong_state::CUT_NS_MAX;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::seen::ScanDisplay;
-use crate::settings::{NodeAddress, SiteHosts};
+use crate::settings::{EdgeSettings, NodeAddress, SiteHosts};
 use crate::status::State;
 
 // A mover waits until requests have asked whether they are cut, and edges have counted.
@@ -82,14 +83,17 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let (nodes, sites) = (names(&["n1", "n2"]), names(&["alpha"]));
     let view = Arc::new(view);
-    let seen = Arc::new(ScanDisplay::new(NODES.len(), 1, HOUR));
+    let seen = Arc::new(ScanDisplay::new((NODES.len(), 1), HOUR));
     let state = Arc::new(State {
         view: Arc::clone(&view),
         gate: gate.clone(),
         peers: None,
         seen,
-        nodes: nodes.clone(),
-        sites,
+        members: Arc::new(SharedMembers::from_pointee(Members {
+            nodes: nodes.iter().cloned().collect(),
+            sites: sites.into_iter().collect(),
+            ..Members::default()
+        })),
         documents: None,
     });
     let metrics = Arc::new(Metrics::new(state, None, 1, crate::About::default(), Vec::new()));
@@ -111,13 +115,13 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
         access_log_reopen: Arc::default(),
         threads: 1,
         limits,
-        sites: vec![SiteHosts { name: "alpha".to_owned(), hosts: names(&["alpha.test"]) }],
+        sites: [SiteHosts { name: "alpha".to_owned(), hosts: names(&["alpha.test"]) }].into_iter().collect(),
         nodes: nodes.into_iter().map(address).collect(),
         documents: None,
     };
     let live = Arc::new(LiveSettings::new(&settings));
     let routes = Routes::for_threads(
-        &settings,
+        1,
         Arc::clone(&live),
         Arc::clone(&view),
         gate,
@@ -127,14 +131,14 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
     );
     let (dials, servers): (Vec<_>, Vec<_>) = NODES.iter().map(|_| mpsc::channel(9)).unzip();
     let (connect, listener) = mpsc::channel(1);
+    live.proxy.change(|settings| {
+        let server = |dial| vec![Server { address: Address::Pipes(dial), http2: false }];
+        settings.servers = dials.into_iter().map(server).collect();
+    });
     let proxy = Proxy {
         listener: Listener::Pipes(listener),
         is_handed_over: false,
         tls: None,
-        servers: dials
-            .into_iter()
-            .map(|dial| Server { address: Address::Pipes(dial), http2: false })
-            .collect(),
         proxy_protocol: false,
         settings: Arc::clone(&live.proxy),
         is_closing: Arc::default(),

@@ -64,6 +64,8 @@ pub(super) struct HealingLink {
     id: Option<LinkId>,
     /// Whether it may lead to abandoned memory.
     is_doubted: bool,
+    /// How many of those who asked for it use it.
+    pub(super) users: usize,
     /// Whether it is in the scanner's list of links that need attention.
     pub(super) is_listed: bool,
     retry: Backoff,
@@ -83,11 +85,16 @@ impl HealingLink {
             items: target.items.clone(),
             id: None,
             is_doubted: false,
+            users: 0,
             is_listed: false,
             retry: Backoff::new(retry),
             problem: Problem::default(),
             was_gone: false,
         }
+    }
+
+    pub(super) fn region(&self) -> &str {
+        &self.region
     }
 
     pub(super) fn was_gone(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The pace of scans: which items a scan reads, how many at once, and how long it waits. It does no I/O and asks no clock.
 //!
-//! A small cluster is read whole at each scan, in one batch. In a large one
+//! Only items that have a link are gone over, so that room for more costs a scan nothing. A small cluster is read whole at each scan, in one batch. In a large one
 //!
 //! - **priorities**: a busy node is read at each scan; an idle one at every n-th, and after a bounded time in any case;
 //! - **credits**: a bounded number of nodes is read at once, so that ten thousand answers do not come together;
@@ -79,6 +79,8 @@ pub(super) struct Schedule {
     /// The nodes, followed by the items that are never idle.
     turns: Vec<Turn>,
     nodes: usize,
+    /// The items that have a link, in order: only these are gone over.
+    linked: Vec<u32>,
     /// The node to consider first: one that the last scan did not reach.
     first: usize,
     /// The items to read: those never idle, busy nodes, idle nodes that are due, and from `silent_from` on the silent
@@ -132,6 +134,7 @@ impl Schedule {
             pace,
             turns: vec![Turn::default(); nodes + others],
             nodes,
+            linked: Vec::with_capacity(nodes + others),
             first: 0,
             chosen: Vec::with_capacity(nodes + others),
             idle: Vec::new(),
@@ -158,6 +161,9 @@ impl Schedule {
     /// An item has one more link over which it can be read.
     pub(super) fn linked(&mut self, item: usize) {
         let links = self.turns[item].links + 1;
+        if let Err(place) = self.linked.binary_search(&(item as u32)) {
+            self.linked.insert(place, item as u32);
+        }
         self.turns[item] = Turn { state: State::Prompt, links, ..Turn::default() };
     }
 
@@ -167,6 +173,7 @@ impl Schedule {
         turn.links -= 1;
         if turn.links == 0 {
             turn.state = State::Absent;
+            self.linked.retain(|linked| *linked != item as u32);
         }
     }
 
@@ -178,18 +185,21 @@ impl Schedule {
         self.chosen.clear();
         self.idle.clear();
         let scan = self.counts.scans;
-        let all = all || self.nodes <= self.pace.credits;
+        let place = |item: usize| self.linked.partition_point(|linked| (*linked as usize) < item);
+        let (first, nodes) = (place(self.first), place(self.nodes));
+        let all = all || nodes <= self.pace.credits;
         let mut silent = 0;
-        for item in (self.nodes..self.turns.len()).chain(self.first..self.nodes).chain(0..self.first) {
-            let turn = &self.turns[item];
+        let (of_nodes, others) = self.linked.split_at(nodes);
+        for item in others.iter().chain(&of_nodes[first..]).chain(&of_nodes[..first]) {
+            let turn = &self.turns[*item as usize];
             match turn.state {
                 State::Absent => {}
                 State::Silent => silent += 1,
-                State::Prompt if all || turn.quiet < QUIET_SCANS || item >= self.nodes => {
-                    self.chosen.push(item as u32);
+                State::Prompt if all || turn.quiet < QUIET_SCANS || *item as usize >= self.nodes => {
+                    self.chosen.push(*item);
                 }
                 State::Prompt if turn.due <= scan || now.since(turn.read_at) >= self.pace.unread_max => {
-                    self.idle.push(item as u32);
+                    self.idle.push(*item);
                 }
                 State::Prompt => self.counts.skipped += 1,
             }

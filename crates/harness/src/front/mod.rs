@@ -24,20 +24,20 @@ pub(crate) struct Pool<'a> {
 impl<'a> Pool<'a> {
     /// One for all sites.
     pub(crate) fn shared(cluster: &'a Cluster) -> Vec<Pool<'a>> {
-        let servers = cluster.nodes.iter().map(|node| (node, node.address(0))).collect();
-        let hosts = cluster.sites.iter().flat_map(|site| &site.hosts).map(String::as_str).collect();
+        let servers = cluster.nodes.values().map(|node| (node, node.address(0))).collect();
+        let hosts = cluster.sites.values().flat_map(|site| &site.hosts).map(String::as_str).collect();
         vec![Pool { name: "all", hosts, servers, site: None }]
     }
 
     /// One for each site, of all nodes or of those that start there.
     pub(crate) fn of_sites(cluster: &'a Cluster, has_all: bool) -> Vec<Pool<'a>> {
         let pool = |(index, site): (usize, &'a Site)| {
-            let nodes = cluster.nodes.iter().filter(|node| has_all || node.site == Some(index));
+            let nodes = cluster.nodes.values().filter(|node| has_all || node.site == Some(index));
             let servers = nodes.map(|node| (node, node.address(index))).collect();
             let hosts = site.hosts.iter().map(String::as_str).collect();
             Pool { name: &site.name, hosts, servers, site: Some(index) }
         };
-        cluster.sites.iter().enumerate().map(pool).collect()
+        cluster.sites.entries().map(pool).collect()
     }
 
     /// Whether a node serves the pool at the start.
@@ -170,7 +170,7 @@ pub(crate) fn haproxy_frontend(
 /// The addresses to use.
 fn addresses(cluster: &Cluster) -> String {
     let mut lines = String::new();
-    for site in &cluster.sites {
+    for site in cluster.sites.values() {
         let address = site.connect.map(|address| address.to_string()).unwrap_or_default();
         let _ = writeln!(lines, "{address} site {}", site.name);
     }

@@ -98,7 +98,7 @@ impl Bursts {
     pub(super) fn client_config(&self, cluster: &Cluster, listeners: &[Listener]) -> ClientConfig {
         let edges: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let is_by_site = listeners.iter().any(|listener| listener.is_of_site);
-        let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
+        let sites = cluster.sites.values().map(|site| site.name.clone()).collect();
         let seed = self.workload.seed;
         let open = |arrivals| Load::Open { arrivals, in_flight_max: IN_FLIGHT_MAX };
         let load = match (self.workload.mode, self.workload.rate) {

@@ -246,8 +246,9 @@ impl<'a> Up<'a> {
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let steps = StepTimes::new(&parts.cluster);
+        let sites: Vec<_> = parts.cluster.sites.values().cloned().collect();
         let bursts = match &parts.cluster.workload {
-            Some(workload) => Some(Bursts::new(workload, &parts.cluster.sites, steps.clone())?),
+            Some(workload) => Some(Bursts::new(workload, &sites, steps.clone())?),
             None => None,
         };
         let samples = options.samples.as_deref().map(Samples::create).transpose()?;
@@ -255,11 +256,11 @@ impl<'a> Up<'a> {
         // The kernel distinguishes nodes of one machine by control groups, which also enforce their CPU shares.
         let groups = match parts.cluster.load.scheme {
             config::Scheme::RdmaSync | config::Scheme::ERdmaSync
-                if (0..parts.cluster.nodes.len()).any(|node| parts.shares_machine(node)) =>
+                if parts.cluster.nodes.entries().any(|(node, _)| parts.shares_machine(node)) =>
             {
                 Some(Groups::create()?)
             }
-            _ if parts.cluster.nodes.iter().any(|node| node.cpu_share.is_some()) => Some(Groups::create()?),
+            _ if parts.cluster.nodes.values().any(|node| node.cpu_share.is_some()) => Some(Groups::create()?),
             _ if !servers.is_empty() => Some(Groups::create()?),
             _ => None,
         };
@@ -273,12 +274,12 @@ impl<'a> Up<'a> {
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
         let neighbours = match options.demo.filter(|_| options.sessions > 0) {
             Some(Demo::Auction) => {
-                let server = parts.cluster.nodes.iter().find_map(config::Node::port);
-                Some(Neighbours::new(&parts.cluster.sites, server, options.sessions)?)
+                let server = parts.cluster.nodes.values().find_map(config::Node::port);
+                Some(Neighbours::new(&sites, server, options.sessions)?)
             }
             None => None,
         };
-        for (index, node) in parts.cluster.nodes.iter().enumerate() {
+        for (index, node) in parts.cluster.nodes.entries() {
             let group = match &groups {
                 Some(groups) if parts.shares_machine(index) || node.cpu_share.is_some() => {
                     Some(groups.add(&node.name, node.cpu_share)?)
@@ -292,7 +293,7 @@ impl<'a> Up<'a> {
         }
         let by_itself =
             |name: &str| proxies.iter().any(|proxy| proxy.front() == name && !proxy.is_controlled());
-        for front in parts.cluster.fronts.iter().filter(|front| front.controls.is_some()) {
+        for front in parts.cluster.fronts.values().filter(|front| front.controls.is_some()) {
             if !by_itself(&front.name) {
                 children.start("front", &front.name, None)?;
             }
@@ -324,8 +325,8 @@ impl<'a> Up<'a> {
             }
             (None, Some(neighbours)) => {
                 let edges: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
-                let config = neighbours.config(&parts.cluster.sites, &edges);
-                let (site, persons) = auction::persons(&parts.cluster.sites, &edges, options.sessions)?;
+                let config = neighbours.config(&sites, &edges);
+                let (site, persons) = auction::persons(&sites, &edges, options.sessions)?;
                 Some((Generator::new(config, neighbours)?, Some((site, Walker::new(persons)?))))
             }
             (None, None) => None,
@@ -341,7 +342,7 @@ impl<'a> Up<'a> {
         let mut up = Up {
             notes: vec![parts.fabric.note().to_owned()],
             listeners,
-            admissions: Admissions::new(parts.cluster.sites.iter().map(|site| site.name.clone())),
+            admissions: Admissions::new(parts.cluster.sites.values().map(|site| site.name.clone())),
             parts,
             home,
             children,
@@ -409,7 +410,7 @@ impl<'a> Up<'a> {
     /// Begins the load once the nodes have run the commands of their sites, or have had the time to.
     fn begin_load(&mut self) -> Result<(), Failure> {
         let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
-        let nodes = (0..self.parts.cluster.nodes.len()).map(NodeId::new);
+        let nodes = self.parts.cluster.nodes.entries().map(|(node, _)| NodeId::new(node));
         let has_entered = |node: &NodeId| {
             self.monitor.ownership(*node).is_some_and(|ownership| ownership.on_its_way().is_none())
         };
@@ -611,6 +612,6 @@ fn listeners(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Listener> {
     if !all.is_empty() {
         return all;
     }
-    let sites = cluster.sites.iter();
+    let sites = cluster.sites.values();
     sites.filter_map(|site| Some(listener(&site.name, site.connect?, None, true))).collect()
 }

@@ -23,7 +23,7 @@ pub(super) fn summary(
     steps: &StepTimes,
     last: Last,
 ) -> Summary {
-    let sites = cluster.sites.iter().enumerate().map(|(index, site)| {
+    let sites = cluster.sites.entries().enumerate().map(|(index, (slot, site))| {
         let load = load.as_ref().map(|load| &load.sites[index]);
         let latency = load.map(|load| load.latency).unwrap_or_default();
         let rejection = load.map(|load| load.rejection).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn summary(
             load_rejected: load.map_or(0, |load| load.rejected),
             rejection_ms_p50: rejection.p50_ms,
             rejection_ms_p99: rejection.p99_ms,
-            nodes: monitor.serving(SiteId::new(index)),
+            nodes: monitor.serving(SiteId::new(slot)),
         }
     });
     let of = load.as_ref();
@@ -136,7 +136,7 @@ struct Steps {
 
 impl StepTimes {
     pub(super) fn new(cluster: &Cluster) -> Self {
-        let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
+        let sites = cluster.sites.values().map(|site| site.name.clone()).collect();
         StepTimes { sites, inner: Arc::default() }
     }
 

@@ -33,7 +33,7 @@ impl Requests {
             .map_err(|error| Failure::new(format!("cannot write requests to {}: {error}", path.display())))?;
         let mut out = BufWriter::new(file);
         writeln!(out, "due_s,sent_s,site,edge,client,outcome,response_ms")?;
-        let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
+        let sites = cluster.sites.values().map(|site| site.name.clone()).collect();
         let edges = listeners.iter().map(|listener| listener.name.clone()).collect();
         Ok(Requests {
             inner: Arc::new(Inner { sites, edges, begun: Instant::now(), out: Mutex::new((out, Ok(()))) }),

@@ -41,9 +41,9 @@ impl Samples {
         }
         self.due = elapsed + INTERVAL;
         let busy = monitor.take_busy();
-        for (index, (site, busy)) in cluster.sites.iter().zip(busy).enumerate() {
-            let nodes = monitor.serving(SiteId::new(index));
-            writeln!(self.out, "{:.3},{},{nodes},{busy:.3}", elapsed.as_secs_f64(), site.name)?;
+        for (slot, site) in cluster.sites.entries() {
+            let nodes = monitor.serving(SiteId::new(slot));
+            writeln!(self.out, "{:.3},{},{nodes},{:.3}", elapsed.as_secs_f64(), site.name, busy[slot])?;
         }
         Ok(())
     }

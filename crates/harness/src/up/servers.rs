@@ -80,10 +80,10 @@ fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<
         if let Some(last) = file.nodes.last_mut() {
             last.count += cluster.nodes.len() - given;
         }
-        file.sites.iter_mut().zip(&cluster.sites).for_each(|(entry, site)| entry.nodes = site.nodes);
+        file.sites.iter_mut().zip(cluster.sites.values()).for_each(|(entry, site)| entry.nodes = site.nodes);
         file.baseline.configuration = Configuration::Rigid;
     }
-    let nodes = cluster.nodes.into_iter().filter(|node| !node.is_foreign);
+    let nodes = cluster.nodes.values().filter(|node| !node.is_foreign).cloned();
     let server = |node: Node| {
         let cpu_share = node.cpu_share.unwrap_or(make.cpu_share());
         Some(Server { make, program, address: node.port()?, node, cpu_share, auction: None })
@@ -151,8 +151,8 @@ mod tests {
         let servers = replace(&mut file, Make::Gunicorn, "gunicorn").unwrap();
         let after = file.cluster().unwrap();
         assert_eq!(servers.len(), 18);
-        assert!(after.nodes.iter().all(|node| node.is_foreign && node.workers == Some(2)));
-        for ((server, was), node) in servers.iter().zip(&before.nodes).zip(&after.nodes) {
+        assert!(after.nodes.values().all(|node| node.is_foreign && node.workers == Some(2)));
+        for ((server, was), node) in servers.iter().zip(before.nodes.values()).zip(after.nodes.values()) {
             assert_eq!((Some(server.address), &node.name, node.site), (node.port(), &was.name, was.site));
         }
         // There is nothing left to put in place.

@@ -177,7 +177,7 @@ mod tests {
                 let text = plan.cluster_file(&ground).to_toml().unwrap();
                 let cluster = ClusterFile::parse(&text, "run.toml").unwrap().cluster().unwrap();
                 assert_eq!(cluster.edges.len(), usize::from(plan.proxies));
-                let ports = cluster.nodes.iter().map(|node| node.port().unwrap().port());
+                let ports = cluster.nodes.values().map(|node| node.port().unwrap().port());
                 let edges = cluster.edges.iter().map(|edge| edge.listen.port());
                 let mut all: Vec<_> = ports.chain(edges).collect();
                 assert!(all.iter().all(|port| (20_000..20_000 + PORTS).contains(port)), "{all:?}");
@@ -185,7 +185,7 @@ mod tests {
                 all.dedup();
                 assert_eq!(all.len(), cluster.nodes.len() + cluster.edges.len());
                 let slow: Vec<_> =
-                    cluster.nodes.iter().map(|node| node.slowdown).filter(|by| *by > 1.0).collect();
+                    cluster.nodes.values().map(|node| node.slowdown).filter(|by| *by > 1.0).collect();
                 assert_eq!(slow, if plan.load == "slow" { vec![SLOWDOWN] } else { vec![] });
                 let clients = cluster.workload.unwrap().clients_per_edge * u32::from(plan.proxies);
                 assert!(matches!(plan.load, "bursts" | "instant") || clients == CLIENTS);

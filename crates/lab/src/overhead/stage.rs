@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(cluster.sites[0].hosts, [HOST]);
             assert_eq!((cluster.nodes[0].name.as_str(), cluster.edges[0].name.as_str()), (NODE, EDGE));
             assert_eq!(cluster.edges[0].threads, 1);
-            ports.extend(cluster.nodes.iter().filter_map(sidelong_config::Node::port));
+            ports.extend(cluster.nodes.values().filter_map(sidelong_config::Node::port));
             ports.push(cluster.edges[0].listen);
             ports.extend(cluster.edges[0].admin);
             if !stand.rejects() {

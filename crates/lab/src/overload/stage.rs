@@ -326,12 +326,12 @@ mod tests {
             let cluster = file.cluster().unwrap();
             assert_eq!((cluster.sites.len(), cluster.nodes.len()), (2, NODES));
             assert_eq!(cluster.has_admission(), system != System::None, "{system:?}");
-            let of = |site| cluster.nodes.iter().filter(|node| node.site == Some(site)).count();
+            let of = |site| cluster.nodes.values().filter(|node| node.site == Some(site)).count();
             assert_eq!((of(HIGH), of(LOW)), (1, NODES - 1));
             assert!(HIGH_PER_S < CAPACITY_PER_S * cluster.sites[HIGH].share, "below its share");
         }
         let file = cluster_file("lab-gunicorn", 20_000, System::Ours, Servers::Gunicorn);
         let nodes = file.cluster().unwrap().nodes;
-        assert!(nodes.len() == NODES && nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
+        assert!(nodes.len() == NODES && nodes.values().all(|node| node.is_foreign && node.workers.is_none()));
     }
 }

@@ -15,11 +15,12 @@ use sidelong_load::{
 };
 use sidelong_state::Publisher;
 
-use crate::support::{all_are, limits, recorder, refresh_until, region};
+use crate::support::{all_are, limits, recorder, records, refresh_until, region};
 
 fn reader(directory: &std::path::Path, nodes: &[&str], limits: Limits) -> OneSided {
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
-    OneSided::new(directory, Initiator::new(), nodes.iter().map(|name| (*name).to_owned()), limits)
+    let nodes = records(nodes.iter().map(|name| (*name).to_owned()));
+    OneSided::new(directory, Initiator::new(), &nodes, false, limits)
 }
 
 fn keep(directory: &std::path::Path, name: &str, incarnation: u64) -> Keeper {

@@ -10,7 +10,7 @@ use sidelong_layout::{ByServer, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
 
-use crate::support::{all_are, limits, refresh_until, region};
+use crate::support::{all_are, limits, records, refresh_until, region};
 
 const NODES: usize = 64;
 const READS: u64 = 100_000_000;
@@ -80,7 +80,8 @@ fn nothing_torn_or_stale_is_accepted() {
 /// Returns the number of reads, and of those that brought something new.
 fn with_validation(directory: &Path, written: &[AtomicU32]) -> (u64, u64) {
     let run = Arc::new(RunDirectory::open(directory).unwrap());
-    let mut reader = OneSided::new(run, Initiator::new(), names(), limits()).with_pace(Pace::WHOLE);
+    let mut reader =
+        OneSided::new(run, Initiator::new(), &records(names()), false, limits()).with_pace(Pace::WHOLE);
     refresh_until(&mut reader, all_are::<NODES>(Status::Fresh));
     let mut readings = [Reading::default(); NODES];
     let mut last = [0; NODES];

@@ -15,7 +15,7 @@ use sidelong_layout::{Hot, Instance, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
 
-use crate::support::{all_are, limits, refresh_until};
+use crate::support::{all_are, limits, records, refresh_until};
 
 /// Regions of these nodes at `host`, found through the directory.
 fn expose(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
@@ -56,7 +56,7 @@ fn names(count: usize) -> Vec<String> {
 
 fn reader(directory: &Path, names: &[String], limits: Limits, pace: Pace) -> OneSided {
     let run = Arc::new(RunDirectory::open(directory).unwrap());
-    OneSided::new(run, Initiator::new(), names.to_vec(), limits).with_pace(pace)
+    OneSided::new(run, Initiator::new(), &records(names.to_vec()), false, limits).with_pace(pace)
 }
 
 /// Limits under which a record written once stays fresh for the whole test.

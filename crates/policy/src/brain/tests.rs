@@ -118,7 +118,7 @@ fn a_request_that_failed_moves_nothing_until_the_node_has_failed_again() {
 
 #[test]
 fn an_agent_that_is_silent_does_not_make_its_server_dead() {
-    let foreign = || edge().learning([false, false, false, true].into_iter());
+    let foreign = || edge().with_nodes(&[false, false, false, true].into_iter().collect());
     let silent = |node: &mut NodeView| (node.up, node.load) = (true, None);
     assert_eq!(floor_at(&mut foreign(), |_| last(silent)), None);
     let refusing = |node: &mut NodeView| (node.up, node.dead, node.load) = (false, true, None);

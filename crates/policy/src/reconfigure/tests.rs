@@ -534,7 +534,7 @@ fn settings_that_make_no_sense_are_refused() {
         ReconfigureSettings { sensitivity: Duration::ZERO, ..settings }.check(),
         Err(SettingsError::Zero { .. })
     ));
-    let too_many = Reconfigurer::new(settings, 2, NODES_MAX + 1).unwrap_err();
+    let too_many = Reconfigurer::new(settings, 2, sidelong_layout::NODES_MAX + 1).unwrap_err();
     assert_eq!(too_many.to_string(), "16384 nodes: at most 16383 are possible");
 }
 

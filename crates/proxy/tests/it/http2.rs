@@ -27,7 +27,9 @@ const LARGE: &[u8] = &[b'a'; 8 << 10];
 
 /// The servers speak HTTP/2.
 fn over_http2(proxy: &mut Proxy) {
-    proxy.servers.iter_mut().for_each(|server| server.http2 = true);
+    proxy.settings.change(|settings| {
+        settings.servers.iter_mut().flatten().for_each(|server| server.http2 = true);
+    });
 }
 
 async fn seconds(seconds: u64) {

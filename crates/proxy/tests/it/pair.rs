@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sidelong_proxy::{
     Address, Answer, Failure, Limits, Listener, Outcome, Proxy, Refusal, RefusedHead, Request, Server,
-    Service, Stop, Visit,
+    ServerId, Service, Stop, Visit,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
@@ -278,9 +278,9 @@ impl Visit for Recording<'_> {
         Ok(())
     }
 
-    fn choose(&mut self) -> impl Future<Output = Option<usize>> {
+    fn choose(&mut self) -> impl Future<Output = Option<ServerId>> {
         let tried = self.tries.replace(self.tries.get() + 1);
-        ready(Some(tried % self.service.servers))
+        ready(Some(ServerId { group: tried % self.service.servers, member: 0 }))
     }
 
     fn sent(&mut self) {}

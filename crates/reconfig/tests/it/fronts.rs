@@ -8,8 +8,10 @@ use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, FrontMap, FrontWord, Instance, NodeId, Ownership, SiteId, Time};
-use sidelong_reconfig::{Links, board_map, expose_front, front_region};
+use sidelong_reconfig::{FrontMember, Links, Members, board_map, expose_front, front_region};
 use sidelong_state::{Op, Reply, Word};
+
+use crate::support::members;
 
 const NODE: NodeId = NodeId::new(1);
 const NODES: usize = 2;
@@ -19,13 +21,17 @@ fn names(prefix: &str) -> Vec<String> {
     (1..=2).map(|number| format!("{prefix}{number}")).collect()
 }
 
-fn links(directory: Arc<dyn Directory>) -> Links {
-    Links::new(directory, Initiator::new(), &names("n"), board_map(2, 2))
+fn links(directory: Arc<dyn Directory>, own: usize, region: Option<Region>) -> Links {
+    let front = |name| FrontMember { name, is_led: false };
+    let fronts = names("edge").into_iter().map(front).collect();
+    let members = Members { fronts, ..members(&names("n"), 2) };
+    let links = Links::new(directory, Initiator::new(), (NODES, board_map(2, 2)), &members);
+    links.of_front(EdgeId::new(own), region)
 }
 
 /// A mover in the process of the first edge.
 fn mover(directory: Arc<dyn Directory>) -> Links {
-    links(directory).with_fronts(&names("edge"), Some((EdgeId::new(0), None)))
+    links(directory, 0, None)
 }
 
 fn read(links: &mut Links, edge: usize) -> Reply {
@@ -44,7 +50,7 @@ const GONE: Reply = Reply::Value(FrontWord::GONE);
 
 /// The second edge, which states in `region`.
 fn other(region: Region, directory: Arc<dyn Directory>) -> Links {
-    links(directory).with_fronts(&names("edge"), Some((EdgeId::new(1), Some(region))))
+    links(directory, 1, Some(region))
 }
 
 fn host(directory: &Path, over_tcp: bool) -> Host {

@@ -13,6 +13,8 @@ use sidelong_layout::{
 use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words, load_region};
 use sidelong_state::{Op, Publisher, Reply, Word};
 
+use crate::support::members;
+
 const N0: NodeId = NodeId::new(0);
 
 #[test]
@@ -33,7 +35,7 @@ fn a_node_is_done_when_its_server_counts_no_request() {
     let mut publisher = Publisher::new(1);
 
     let found = Arc::new(RunDirectory::open(directory.path()).unwrap());
-    let mut links = Links::new(found, Initiator::new(), &["n0".to_owned()], map);
+    let mut links = Links::new(found, Initiator::new(), (1, map), &members(&["n0".to_owned()], 2));
     links.scan(Time(1));
     let serving = links.ownership(N0).unwrap();
     let ack = |links: &mut Links| match links.execute(Op::Read(Word::Ack(N0))) {

@@ -7,6 +7,8 @@ use sidelong_layout::{Instance, LAYOUT_VERSION, NodeId, SiteId, WORDS_OWNERSHIP}
 use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words};
 use sidelong_state::{Op, Reply, Time, Word};
 
+use crate::support::members;
+
 #[test]
 fn words_are_seen_and_not_changed() {
     let tcp = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
@@ -21,7 +23,8 @@ fn words_are_seen_and_not_changed() {
         for region in [&board, &words] {
             sidelong_fabric::Directory::publish(&run, region.key()).unwrap();
         }
-        let mut links = Links::read_only(Arc::new(run), Initiator::new(), &["n1".to_owned()], map);
+        let mut links =
+            Links::read_only(Arc::new(run), Initiator::new(), (1, map), &members(&["n1".to_owned()], 1));
         links.scan(Time(0));
         let seen = links.ownership(NodeId::new(0)).unwrap();
         assert!(seen.serves(SiteId::new(0)) && links.site(SiteId::new(0)).is_some());
@@ -50,7 +53,8 @@ fn words_of_another_version_are_refused_by_name() {
     let run = RunDirectory::open(directory.path()).unwrap();
     let node = NodeId::new(0);
     let names = ["n1".to_owned(), "n2".to_owned()];
-    let mut links = Links::read_only(Arc::new(run), Initiator::new(), &names, board_map(1, 1));
+    let mut links =
+        Links::read_only(Arc::new(run), Initiator::new(), (2, board_map(1, 1)), &members(&names, 1));
     links.scan(Time(0));
     let problem = links.problem(node).unwrap();
     assert!(problem.contains("n1.words") && problem.contains("layout version"), "{problem}");

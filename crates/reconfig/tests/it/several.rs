@@ -7,6 +7,7 @@ use sidelong_layout::{EdgeId, Instance, NodeId, SiteId};
 use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, expose_board, expose_words};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
 
+use crate::support::members;
 use crate::support::plan::plan;
 
 const NODES: usize = 4;
@@ -30,7 +31,7 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
         .map(|name| expose_words(&host, name, Some(site(0)), Instance::alone(1)).unwrap())
         .collect();
     let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
-    let mut links = Links::new(run, Initiator::new(), &names, board_map(SITES, 1));
+    let mut links = Links::new(run, Initiator::new(), (NODES, board_map(SITES, 1)), &members(&names, SITES));
     links.scan(Time(0));
     let seen: Vec<_> = (0..NODES).map(|node| links.ownership(NodeId::new(node)).unwrap()).collect();
 

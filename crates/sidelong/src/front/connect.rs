@@ -42,7 +42,8 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         age.as_secs_f64() * 1e3,
         place.group.display()
     );
-    for (node, connections) in cluster.nodes.iter().zip(&found.at) {
+    for (slot, node) in cluster.nodes.entries() {
+        let connections = found.at.get(slot).copied().unwrap_or_default();
         let _ = writeln!(said, "node {} has {connections} connections", node.name);
     }
     say(said)

@@ -23,10 +23,10 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
     })?;
     let mut said = String::new();
     let (mut missing, mut held) = (Vec::new(), Vec::new());
-    for (index, site) in cluster.sites.iter().enumerate() {
+    for (index, site) in cluster.sites.entries() {
         let backend = haproxy_backend(Some(entry), &site.name);
         let _ = writeln!(said, "backend {backend} of site {}", site.name);
-        for (number, node) in cluster.nodes.iter().enumerate() {
+        for (number, node) in cluster.nodes.entries() {
             let is_it = |(of, at, _): &&(SiteId, NodeId, HaproxyServer)| {
                 *of == SiteId::new(index) && *at == NodeId::new(number)
             };

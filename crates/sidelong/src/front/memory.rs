@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
-use sidelong_app::front::{directory, servers};
+use sidelong_app::front::{choice_map, directory};
 use sidelong_config::{Cluster, FrontEntry};
 use sidelong_edge::adapter_regions;
 use sidelong_fabric::RunDirectory;
@@ -28,7 +28,6 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
 /// If it does not, or none does.
 pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Failure> {
     let run = RunDirectory::at(directory(cluster, entry));
-    let nodes = cluster.nodes.len();
     let [choice, workers] = adapter_regions(&entry.name).map(|region| format!("{region}.region"));
     let open = |name: &str, kind, len| -> Result<File, Failure> {
         let path = run.path().join(name);
@@ -47,7 +46,7 @@ pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Fa
         file.read_exact_at(&mut bytes, offset as u64)?;
         Ok(u64::from_le_bytes(bytes))
     };
-    let map = ChoiceMap { nodes, sites: cluster.sites.len(), servers: servers(cluster).len() };
+    let map = choice_map(cluster);
     let choice = open(&choice, RegionKind::Choice, map.len())?;
     let scanned = word(&choice, ChoiceMap::TIME)?;
     let age = Duration::from_nanos(monotonic_ns().saturating_sub(scanned));
@@ -58,14 +57,14 @@ pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Fa
         )));
     }
     let mut held = String::new();
-    for (index, node) in cluster.nodes.iter().enumerate() {
+    for (index, node) in cluster.nodes.entries() {
         let ownership = word(&choice, map.ownership(NodeId::new(index)))?;
-        let state = Ownership::decode(ownership, cluster.sites.len()).map(|ownership| ownership.state);
+        let state = Ownership::decode(ownership, map.sites).map(|ownership| ownership.state);
         if state == Some(NodeState::Held) {
             let _ = writeln!(held, "node {0} is held: `sidelong resume {0}` gives it back", node.name);
         }
     }
-    let map = WorkersMap { nodes };
+    let map = WorkersMap { nodes: map.nodes };
     let file = open(&workers, RegionKind::Workers, map.len())?;
     let mut pids = Vec::new();
     for slot in 0..SLOTS {

@@ -136,7 +136,7 @@ pub(crate) struct Asking {
 impl Asking {
     /// Starts to ask the edges, if they know something of `cluster` that is shown. Returns after the first answer.
     pub(crate) fn start(cluster: &Cluster) -> std::io::Result<Option<Self>> {
-        let has_foreign = cluster.nodes.iter().any(|node| node.is_foreign);
+        let has_foreign = cluster.nodes.values().any(|node| node.is_foreign);
         if !cluster.has_admission() && !has_foreign && !cluster.cache.documents {
             return Ok(None);
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sidelong_config::Cluster;
-use sidelong_layout::{NodeId, Ownership, SEQUENCE_MAX, Time, valid};
+use sidelong_layout::{NodeId, Ownership, SEQUENCE_MAX, SiteId, Time, valid};
 use sidelong_load as load;
 
 use super::asking::{Admitted, Documents, Heard};
@@ -249,6 +249,8 @@ impl Look {
 /// Takes scans.
 pub(super) struct Looker {
     look: Look,
+    /// Slots of the nodes and of the sites, which are numbered by place here.
+    slots: (Vec<NodeId>, Vec<SiteId>),
     stale: Duration,
     past: Vec<Past>,
     began: Option<Time>,
@@ -275,9 +277,9 @@ impl Looker {
                 cluster: cluster.name.clone(),
                 scheme,
                 fabric,
-                site_names: cluster.sites.iter().map(|site| site.name.clone()).collect(),
-                sites: cluster.sites.iter().map(site).collect(),
-                nodes: cluster.nodes.iter().map(|node| NodeRow::new(node.name.clone())).collect(),
+                site_names: cluster.sites.values().map(|site| site.name.clone()).collect(),
+                sites: cluster.sites.values().map(site).collect(),
+                nodes: cluster.nodes.values().map(|node| NodeRow::new(node.name.clone())).collect(),
                 admitted: Vec::new(),
                 documents: None,
                 totals: Sums::default(),
@@ -285,8 +287,12 @@ impl Looker {
                 moves: 0,
                 moved: VecDeque::new(),
             },
+            slots: (
+                cluster.nodes.entries().map(|(slot, _)| NodeId::new(slot)).collect(),
+                cluster.sites.entries().map(|(slot, _)| SiteId::new(slot)).collect(),
+            ),
             stale: cluster.load.stale,
-            past: vec![Past::default(); cluster.nodes.len()],
+            past: vec![Past::default(); cluster.nodes.values().count()],
             began: None,
         }
     }
@@ -298,13 +304,20 @@ impl Looker {
 
     /// Takes the last scan of `monitor`.
     pub(super) fn take(&mut self, monitor: &Monitor) {
-        let nodes = (0..self.look.nodes.len()).map(NodeId::new);
-        let seen = nodes.map(|node| {
+        let (nodes, sites) = self.slots.clone();
+        let place = |site: SiteId| sites.iter().position(|slot| *slot == site).map(SiteId::new);
+        let seen = nodes.into_iter().map(|node| {
             let mut reading = *monitor.reading(node);
             if let (Some(hot), Some(mean)) = (&mut reading.hot, monitor.cpu_permille(node)) {
                 hot.cpu_permille = mean;
             }
-            (reading, monitor.ownership(node))
+            let ownership = monitor.ownership(node);
+            let placed = |own: Ownership| Ownership {
+                site: own.site.and_then(place),
+                next: own.next.and_then(place),
+                ..own
+            };
+            (reading, ownership.map(placed))
         });
         self.see(monitor.at(), seen);
     }
@@ -320,7 +333,7 @@ impl Looker {
 
     /// Takes a reading and an ownership for each node in turn, as of `at`.
     fn see(&mut self, at: Time, seen: impl Iterator<Item = (load::Reading, Option<Ownership>)>) {
-        let Looker { look, stale, past, began } = self;
+        let Looker { look, stale, past, began, .. } = self;
         look.elapsed = at.since(*began.get_or_insert(at));
         look.totals = Sums::default();
         for site in &mut look.sites {

@@ -136,7 +136,7 @@ impl Top {
         let scheme = parts.scheme()?.scheme.to_string();
         let looker = Looker::new(&parts.cluster, scheme, parts.fabric.name());
         let run = parts.run.clone();
-        let edges = parts.cluster.fronts.iter().map(|front| front.name.clone()).collect();
+        let edges = parts.cluster.fronts.values().map(|front| front.name.clone()).collect();
         let mut top = Top { monitor: Monitor::new(&parts)?, looker, asking: None, run, edges };
         if !top.await_fresh(FIRST_MAX, |fresh, _| fresh > 0) {
             let node = NodeId::new(0);

@@ -148,7 +148,7 @@ fn show(
 /// Where a person finds the pages of a demonstration.
 fn page(args: &UpArgs, cluster: &Cluster, listeners: &[Listener]) -> Option<String> {
     let port = listeners.first().map(|listener| listener.address.port());
-    let host = cluster.sites.first().map(|site| &site.hosts[0]);
+    let host = cluster.sites.values().next().map(|site| &site.hosts[0]);
     let page = args.demo.and(port).zip(host);
     page.map(|(port, host)| format!("open http://{host}:{port}/"))
 }
@@ -160,7 +160,7 @@ fn greeting(cluster: &Cluster, listeners: &[Listener]) -> String {
         None => listener.address.to_string(),
     });
     let is_yours = |name: &str| listeners.iter().all(|listener| listener.name != name);
-    let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
+    let yours = cluster.fronts.values().filter(|front| is_yours(&front.name));
     // Where there is no proxy, the sites' addresses are listed.
     let yours = yours
         .filter_map(|front| front.controls.as_ref())

@@ -9,8 +9,8 @@ use crate::failure::{Failure, say};
 use crate::top::Documents;
 
 pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
-    let sites = status.cluster.sites.iter().enumerate().map(|(index, site)| {
-        let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(index)));
+    let sites = status.cluster.sites.entries().enumerate().map(|(index, (slot, site))| {
+        let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(slot)));
         // Without a load of its own, `up` knows nothing of requests.
         let Some(live) = status.live.map(|live| live.sites[index]) else { return serves };
         let rejected = match status.rejected_per_s(index) {

@@ -104,9 +104,9 @@ fn errors(count: u64) -> Span<'static> {
 
 fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     let columns = SiteColumn::fit(status, usize::from(area.width.saturating_sub(BORDERS)));
-    let rows = status.cluster.sites.iter().enumerate().map(|(index, site)| {
+    let rows = status.cluster.sites.entries().enumerate().map(|(index, (slot, site))| {
         let live = status.live.map(|live| live.sites[index]).unwrap_or_default();
-        let nodes = status.monitor.serving(SiteId::new(index));
+        let nodes = status.monitor.serving(SiteId::new(slot));
         let name = Cell::from(site.name.clone()).style(Style::new().fg(colour(index)).bold());
         let nodes = Cell::from(Line::from(vec![
             Span::styled("■ ".repeat(nodes), Style::new().fg(colour(index))),
@@ -221,11 +221,10 @@ impl SiteColumn {
 }
 
 fn node_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
-    let names: Vec<_> = status.cluster.sites.iter().map(|site| site.name.clone()).collect();
+    let names = status.cluster.sites.map(|site| site.name.clone()).to_vec();
     let columns = NodeColumn::fit(usize::from(area.width.saturating_sub(BORDERS)));
-    let rows = (0..status.cluster.nodes.len()).map(|index| {
-        let node = NodeId::new(index);
-        let name = Cell::from(status.cluster.nodes[index].name.clone());
+    let rows = status.cluster.nodes.entries().map(|(slot, node)| {
+        let (node, name) = (NodeId::new(slot), Cell::from(node.name.clone()));
         let ownership = status.monitor.ownership(node);
         let Some(hot) = status.monitor.hot(node) else {
             let stale = Cell::from(Span::styled("no fresh record", alarm()));

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::Scheme;
 use sidelong_fabric::{Initiator, RunDirectory};
-use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
+use sidelong_load::{Limits, OneSided, Reading, RecordOf, Source as _, Status, monotonic_ns};
 
 use crate::support::{Cluster, Running, eventually, get, metrics, skipped, try_get};
 
@@ -33,7 +33,13 @@ struct Reader(OneSided);
 impl Reader {
     fn new(cluster: &Cluster) -> Reader {
         let directory = Arc::new(RunDirectory::open(cluster.run_dir()).unwrap());
-        Reader(OneSided::new(directory, Initiator::new(), ["n1.load".to_owned()], Limits::default()))
+        Reader(OneSided::new(
+            directory,
+            Initiator::new(),
+            &[RecordOf::from("n1.load".to_owned())].into_iter().collect(),
+            false,
+            Limits::default(),
+        ))
     }
 
     fn look(&mut self) -> Reading {

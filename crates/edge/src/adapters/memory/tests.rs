@@ -33,8 +33,8 @@ const SITES: usize = 3;
 
 fn cluster(nodes: usize, balance: Balance) -> AdapterCluster {
     AdapterCluster {
+        room: ChoiceMap { nodes, sites: SITES, servers: 0 },
         sites: (0..SITES).map(|site| format!("site{site}")).collect(),
-        nodes,
         servers: Vec::new(),
         stale: Duration::from_secs(1),
         rotation: Duration::from_secs(10),
@@ -157,7 +157,8 @@ fn the_library_admits_as_an_edge_does() {
     let program = made(directory.path(), "decide");
     let names = ["alpha".to_owned(), "n".repeat(NAME_BYTES)];
     let stale = Duration::from_secs(60);
-    let cluster = AdapterCluster { sites: names.to_vec(), stale, ..cluster(1, Balance::Weighted) };
+    let cluster =
+        AdapterCluster { sites: names.iter().cloned().collect(), stale, ..cluster(1, Balance::Weighted) };
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = || Time::from_ns(monotonic_ns());
     let adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now()).unwrap();

@@ -189,18 +189,21 @@ mod tests {
 
     use super::*;
 
+    fn sites(file: &sidelong_config::ClusterFile) -> Vec<Site> {
+        file.cluster().unwrap().sites.values().cloned().collect()
+    }
+
     #[test]
     fn a_site_with_rates_has_those_in_place_of_the_demonstration_s() {
         let mut file = super::super::cluster().unwrap();
         let edges = [SocketAddr::from(([127, 0, 0, 1], 8081))];
-        let sessions = |file: &sidelong_config::ClusterFile| {
-            persons(&file.cluster().unwrap().sites, &edges, 5).unwrap().1.sessions
-        };
+        let sessions =
+            |file: &sidelong_config::ClusterFile| persons(&sites(file), &edges, 5).unwrap().1.sessions;
         assert!(matches!(sessions(&file), Sessions::Closed { count: 5 }));
         let rate = RateEntry { at: Duration::ZERO, per_s: 7.0 };
         file.sites.iter_mut().for_each(|site| site.rates = vec![rate]);
         assert!(matches!(sessions(&file), Sessions::Open { .. }));
-        let sites = file.cluster().unwrap().sites;
+        let sites = sites(&file);
         let config = Neighbours::new(&sites, None, 5).unwrap().config(&sites, &edges);
         let Load::Open { arrivals: Arrivals::Streams { streams, .. }, .. } = config.load else {
             panic!("the load is open");
@@ -223,7 +226,7 @@ mod tests {
                     client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             }
         });
-        let sites = super::super::cluster().unwrap().cluster().unwrap().sites;
+        let sites = sites(&super::super::cluster().unwrap());
         let Neighbours(found) = Neighbours::new(&sites, Some(server), 25).unwrap();
         let [files, api] = &found[..] else { panic!("the auction has two neighbours") };
         let turn = |neighbour: &Neighbour, turn: usize| neighbour.steps[turn].per_s;

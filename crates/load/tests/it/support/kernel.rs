@@ -43,7 +43,7 @@ pub(crate) fn expose(record: &KernelRecord, directory: &Path, incarnation: u64) 
 
 pub(crate) fn reader(directory: &Path, limits: Limits) -> OneSided {
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
-    OneSided::new(directory, Initiator::new(), ["n0".to_owned()], limits)
+    OneSided::new(directory, Initiator::new(), &super::records(["n0".to_owned()]), false, limits)
 }
 
 /// A process that makes the kernel keep a record, and then sleeps.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
-use sidelong_layout::{Instance, LOAD_BYTES, RegionKind};
+use sidelong_layout::{Instance, LOAD_BYTES, RegionKind, Slots};
 use sidelong_load::{
-    Limits, OriginGauge, OriginLoad, Reading, Recorder, Scope, Source, Status, monotonic_ns,
+    Limits, OriginGauge, OriginLoad, Reading, RecordOf, Recorder, Scope, Source, Status, monotonic_ns,
 };
 
 /// A node's load region.
@@ -29,6 +29,11 @@ pub(crate) fn recorder() -> Recorder {
     let gauge: OriginGauge =
         Box::new(|| OriginLoad { workers: 4, served: 1_000_000, ..OriginLoad::default() });
     Recorder::new(&Scope::Process(std::process::id()), Some(gauge)).unwrap()
+}
+
+/// The records of nodes with a server of their own, in the load regions of these names.
+pub(crate) fn records(regions: impl IntoIterator<Item = String>) -> Slots<RecordOf> {
+    regions.into_iter().map(RecordOf::from).collect()
 }
 
 pub(crate) fn limits() -> Limits {

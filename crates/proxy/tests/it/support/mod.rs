@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sidelong_proxy::{
     Answer, Failure, Forwarding, Limits, Listener, Outcome, Proxy, Refusal, RefusedHead, Request, Server,
-    Service, Settings, SharedSettings, Visit,
+    ServerId, Service, Settings, SharedSettings, Visit,
 };
 
 /// Longer than anything takes.
@@ -53,8 +53,8 @@ impl Visit for &Fixed {
         Ok(())
     }
 
-    fn choose(&mut self) -> impl Future<Output = Option<usize>> {
-        ready(self.server)
+    fn choose(&mut self) -> impl Future<Output = Option<ServerId>> {
+        ready(self.server.map(|group| ServerId { group, member: 0 }))
     }
 
     fn sent(&mut self) {}
@@ -103,12 +103,12 @@ pub(crate) fn proxy(listener: Listener, servers: Vec<Server>) -> Proxy {
         listener,
         is_handed_over: false,
         tls: None,
-        servers,
         proxy_protocol: false,
         settings: SharedSettings::new(Settings {
             limits,
             trusted_proxies: Vec::new(),
             forwarding: Forwarding::default(),
+            servers: servers.into_iter().map(|server| vec![server]).collect(),
         })
         .into(),
         is_closing: Default::default(),

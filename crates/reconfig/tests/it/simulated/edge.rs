@@ -13,12 +13,13 @@ use sidelong_fabric::sim::Network;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region};
 use sidelong_layout::{EdgeId, Instance, NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
-use sidelong_reconfig::{Links, Mover, Protocol, Report, expose_front};
+use sidelong_reconfig::{FrontMember, Links, Members, Mover, Protocol, Report, expose_front};
 
 use crate::simulated::cluster::{
-    EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing,
+    EDGES, FLOORS, Keys, MAP, NODES, SITES, edge_names, node_names, nodes, pool, sites, timing,
 };
 use crate::simulated::lots::Lots;
+use crate::support::members;
 use crate::support::plan::plan;
 
 /// Time between two looks.
@@ -161,8 +162,10 @@ fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
     let front = expose_front(&host, &names[edge], NODES, Instance::alone(incarnation)).unwrap();
     setting.keys.publish(front.key()).unwrap();
     let front = Front(front, &setting.keys);
-    let links = Links::new(setting.keys.clone(), Initiator::new(), &node_names(), MAP);
-    let mut links = links.with_fronts(&names, Some((owner, Some(front.0.clone()))));
+    let member = |name: &String| FrontMember { name: name.clone(), is_led: false };
+    let members = Members { fronts: names.iter().map(member).collect(), ..members(&node_names(), SITES) };
+    let links = Links::new(setting.keys.clone(), Initiator::new(), (NODES, MAP), &members);
+    let mut links = links.of_front(owner, Some(front.0.clone()));
     let mut mover = Mover::new(owner, incarnation, EDGES as u16, pool(), timing(), setting.protocol);
     let mut after = Duration::ZERO;
     loop {

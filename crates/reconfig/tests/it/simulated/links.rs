@@ -11,16 +11,18 @@ use sidelong_layout::{
 use sidelong_reconfig::{Links, Mover, Protocol, board_region, words_region};
 
 use crate::simulated::cluster::{
-    Cluster, EDGES, LEASE, MAP, Machine, NODES, Truth, node_names, nodes, pool, sites, timing,
+    Cluster, EDGES, LEASE, MAP, Machine, NODES, SITES, Truth, node_names, nodes, pool, sites, timing,
 };
 use crate::simulated::lots::Lots;
+use crate::support::members;
 
 const MILLI: Duration = Duration::from_millis(1);
 const N0: NodeId = NodeId::new(0);
 
 fn start(seed: u64) -> (Cluster, Links) {
     let cluster = Cluster::start(&Network::new(seed, Faults::default()), &Lots::new(seed, 0));
-    let links = Links::new(cluster.keys.clone(), Initiator::new(), &node_names(), MAP);
+    let links =
+        Links::new(cluster.keys.clone(), Initiator::new(), (NODES, MAP), &members(&node_names(), SITES));
     (cluster, links)
 }
 

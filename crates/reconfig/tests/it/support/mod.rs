@@ -16,7 +16,7 @@ use sidelong_layout::{
 };
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{
-    BoardInit, Links, Mover, Protocol, board_map, expose_board, expose_words, load_region,
+    BoardInit, Links, Members, Mover, Protocol, board_map, expose_board, expose_words, load_region,
 };
 use sidelong_state::{NodeAgent, Pool, Time, Timing};
 
@@ -177,10 +177,17 @@ fn homes() -> impl Iterator<Item = usize> {
     FIRST.into_iter().enumerate().flat_map(|(site, nodes)| (0..nodes).map(move |_| site))
 }
 
+/// A cluster of these nodes and so many sites.
+pub(crate) fn members(nodes: &[String], sites: usize) -> Members {
+    let sites = (0..sites).map(|site| format!("s{site}")).collect();
+    Members { sites, nodes: nodes.iter().cloned().collect(), ..Members::default() }
+}
+
 fn edge(directory: PathBuf, owner: usize, incarnation: u64) -> (Links, Mover) {
     let names: Vec<_> = (0..NODES).map(name).collect();
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
-    let links = Links::new(directory, Initiator::new(), &names, board_map(SITES, OWNERS));
+    let links =
+        Links::new(directory, Initiator::new(), (NODES, board_map(SITES, OWNERS)), &members(&names, SITES));
     let lease = LEASE.as_nanos() as u64;
     let timing = Timing::new(lease, lease / 10, 5 * lease, 1_000_000).unwrap();
     let pool = Pool::new([FLOOR; SITES], homes().map(|site| Some(SiteId::new(site))));

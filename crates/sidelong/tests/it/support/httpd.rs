@@ -41,9 +41,10 @@ impl Verdicts {
     pub fn new(cluster: &Cluster, sites: &[&str]) -> Self {
         let directory = cluster.path("front");
         std::fs::create_dir(&directory).unwrap();
+        let map = ChoiceMap { nodes: 1, sites: sites.len(), servers: 0 };
         let described = AdapterCluster {
+            room: map,
             sites: sites.iter().map(|site| (*site).to_owned()).collect(),
-            nodes: 1,
             servers: Vec::new(),
             stale: Duration::from_secs(600),
             rotation: Duration::from_secs(30),
@@ -54,7 +55,6 @@ impl Verdicts {
         let (host, now) = (Host::Shm(ShmHost::new(&directory)), Time::from_ns(monotonic_ns()));
         let controlled = MemoryAdapter::expose(&host, "web1", &described, Instance::alone(1), now).unwrap();
         let [choice, _] = controlled.regions();
-        let map = ChoiceMap { nodes: 1, sites: sites.len(), servers: 0 };
         let verdicts = Verdicts { _led: controlled, choice, map, prefix: directory.join("web1") };
         (0..sites.len()).for_each(|site| verdicts.decide(site, OPEN));
         verdicts

@@ -1,0 +1,134 @@
+//! Which site, node and mover has which slot, in a cluster that changes while it runs.
+
+use std::collections::BTreeSet;
+
+use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX, Slots};
+
+use crate::cluster::Cluster;
+
+/// Slots for nodes that a cluster has at least, so that some can join.
+const NODES_MIN: usize = 64;
+/// Slots for sites, and for edges and fronts, that a cluster has at least.
+const OTHERS_MIN: usize = 16;
+
+/// How many slots a cluster has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capacity {
+    /// For sites.
+    pub sites: usize,
+    /// For nodes.
+    pub nodes: usize,
+    /// For edges and fronts.
+    pub fronts: usize,
+}
+
+impl Capacity {
+    /// Of a cluster that starts with so many and has room for none more.
+    pub(crate) const fn exactly(sites: usize, nodes: usize, fronts: usize) -> Self {
+        Capacity { sites, nodes, fronts }
+    }
+
+    /// Of a cluster that starts with so many: room for as many again.
+    pub(crate) fn of(sites: usize, nodes: usize, fronts: usize) -> Self {
+        let room = |count: usize, min: usize, max: usize| (2 * count).max(min).next_power_of_two().min(max);
+        Capacity {
+            sites: room(sites, OTHERS_MIN, SITES_MAX),
+            nodes: room(nodes, NODES_MIN, NODES_MAX),
+            // A person takes locks, too.
+            fronts: room(fronts, OTHERS_MIN, EDGES_MAX - 1),
+        }
+    }
+}
+
+/// Which site, node, and edge or front, by name, has which slot. By default there is none yet.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SlotTable {
+    /// The sites.
+    pub sites: SlotNames,
+    /// The nodes.
+    pub nodes: SlotNames,
+    /// The edges and fronts.
+    pub fronts: SlotNames,
+    /// How many slots there are, once that is decided.
+    pub capacity: Option<Capacity>,
+    /// See [`Cluster::founding`]; `None` before that.
+    pub founding: Option<u64>,
+}
+
+impl SlotTable {
+    /// Whether the cluster has the same sites, nodes and movers, whatever their slots.
+    pub fn has_all_of(&self, cluster: &Cluster) -> bool {
+        let other = SlotTable::of(cluster);
+        let kinds = [(&self.sites, &other.sites), (&self.nodes, &other.nodes), (&self.fronts, &other.fronts)];
+        let names = |names: &SlotNames| names.0.values().cloned().collect::<BTreeSet<_>>();
+        kinds.into_iter().all(|(own, other)| names(own) == names(other))
+    }
+
+    /// As the parts of a cluster have it.
+    pub fn of(cluster: &Cluster) -> Self {
+        SlotTable {
+            sites: SlotNames(cluster.sites.map(|site| site.name.clone())),
+            nodes: SlotNames(cluster.nodes.map(|node| node.name.clone())),
+            fronts: SlotNames(cluster.fronts.map(|front| front.name.clone())),
+            capacity: Some(cluster.capacity),
+            founding: Some(cluster.founding),
+        }
+    }
+}
+
+/// The names of those who have the slots of one kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SlotNames(pub Slots<String>);
+
+impl SlotNames {
+    /// Gives each of `members` its slot: that of its name, or else the lowest one that is vacant, or with `reuse` false was never taken.
+    pub(crate) fn seat<T>(&self, members: Vec<T>, name: impl Fn(&T) -> &String, reuse: bool) -> Slots<T> {
+        let slot = |member: &T| self.0.position(|known| known == name(member));
+        let mut slots: Vec<Option<T>> = (0..self.0.len()).map(|_| None).collect();
+        let mut new = Vec::new();
+        for member in members {
+            match slot(&member) {
+                Some(slot) => slots[slot] = Some(member),
+                None => new.push(member),
+            }
+        }
+        let vacant: Vec<_> = (0..slots.len()).filter(|slot| reuse && slots[*slot].is_none()).collect();
+        let mut vacant = vacant.into_iter();
+        for member in new {
+            match vacant.next() {
+                Some(slot) => slots[slot] = Some(member),
+                None => slots.push(Some(member)),
+            }
+        }
+        slots.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seated(last: &SlotNames, members: &[&str], reuse: bool) -> Vec<Option<String>> {
+        let members = members.iter().map(|name| (*name).to_owned()).collect();
+        last.seat(members, |name: &String| name, reuse).all().map(Option::<&String>::cloned).collect()
+    }
+
+    #[test]
+    fn a_name_keeps_its_slot_and_a_new_one_gets_the_lowest() {
+        fn seats(names: &[&str]) -> Vec<Option<String>> {
+            names.iter().map(|name| (!name.is_empty()).then(|| (*name).to_owned())).collect()
+        }
+        let last = SlotNames(seats(&["a", "", "c", "d", ""]).into_iter().collect());
+        assert_eq!(seated(&last, &["d", "x", "a", "y", "z"], true), seats(&["a", "x", "y", "d", "z"]));
+        assert_eq!(seated(&last, &["d", "x", "a"], false), seats(&["a", "", "", "d", "", "x"]));
+        assert_eq!(seated(&SlotNames::default(), &["b", "a"], false), seats(&["b", "a"]));
+    }
+
+    #[test]
+    fn a_cluster_has_room_for_as_many_again() {
+        assert_eq!(Capacity::of(2, 8, 1), Capacity { sites: 16, nodes: 64, fronts: 16 });
+        assert_eq!(Capacity::of(9, 1000, 9), Capacity { sites: 32, nodes: 2048, fronts: 32 });
+        let most = Capacity { sites: SITES_MAX, nodes: NODES_MAX, fronts: EDGES_MAX - 1 };
+        assert_eq!(Capacity::of(SITES_MAX, NODES_MAX, EDGES_MAX - 1), most);
+    }
+}
