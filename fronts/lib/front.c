@@ -327,9 +327,15 @@ static bool is_current(const struct mapping *map, const struct file files[2])
 }
 
 /* The front's life that the memory is of. */
-static uint64_t generation_of(const struct mapping *map)
+static uint64_t life_of(const struct mapping *map)
 {
     return map ? __atomic_load_n(&map->choice->header.incarnation, __ATOMIC_ACQUIRE) : 0;
+}
+
+/* That, and what names and addresses it has said since: lives begin ms apart, and no change is done in one. */
+static uint64_t generation_of(const struct mapping *map)
+{
+    return map ? life_of(map) + atomic_load_explicit(&map->choice->version, memory_order_acquire) : 0;
 }
 
 /* Copies what the front says now, unless its file was cut short meanwhile. Under `changing`. */
@@ -354,7 +360,7 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
     path_of(front, false, &files[0]);
     path_of(front, true, &files[1]);
     if (map && is_current(map, files)) {
-        atomic_store(&map->life, generation_of(map));
+        atomic_store(&map->life, life_of(map));
         return 0;
     }
     while (place < MAPPINGS_MAX && atomic_load(&mappings[place]))
@@ -438,7 +444,7 @@ static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
 
     *stale = !map || is_stale(map, now_ns);
     /* The next life of the front may have other files. */
-    if (*stale || generation_of(map) != atomic_load_explicit(&map->life, memory_order_relaxed)) {
+    if (*stale || life_of(map) != atomic_load_explicit(&map->life, memory_order_relaxed)) {
         map = look_again(front, now_ns);
         *stale = !map || is_stale(map, now_ns);
     } else if (now_ns - atomic_load_explicit(&map->kept_ns, memory_order_relaxed) >= KEEP_NS) {

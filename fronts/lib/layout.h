@@ -22,7 +22,7 @@
 #define SLOTS 128
 #define PLACES_MAX 128
 #define KIND_CHOICE 9
-#define LAYOUT_CHOICE 0x666ab16007ea58a4ull
+#define LAYOUT_CHOICE 0x8417d69310184d07ull
 #define KIND_WORKERS 10
 #define LAYOUT_WORKERS 0xd534122b246f393aull
 #define KIND_KERNEL 5
@@ -165,7 +165,8 @@ struct choice_region {
     uint64_t balance;
     uint64_t rotation_ns;
     uint64_t servers;
-    uint64_t zero[2];
+    ATOMIC(uint64_t) version;
+    uint64_t zero;
     struct choice_site site[];
     /* then struct choice_node node[] */
     /* then ATOMIC(uint16_t) list[][4] */

@@ -120,7 +120,8 @@ sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BY
 bool sidelong_controls(sidelong_front *front, uint64_t *age_ns);
 
 /*
- * Changes when nodes must be looked up anew by sidelong_node: with each life of the front. 0 before the first. If it has
+ * Changes when nodes must be looked up anew by sidelong_node: with each life of the front, and when nodes join or leave. 0 before the
+ * first. If it has
  * changed since the nodes were looked up, sidelong_choose may have meant another one, or have found none: choose again.
  */
 uint64_t sidelong_generation(sidelong_front *front);

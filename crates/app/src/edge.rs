@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use sidelong_config::Capacity;
 use sidelong_edge::{
-    Adopted, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics,
-    Peers, ScanDisplay, View, Watch, expose_share,
+    AdapterMembers, Adopted, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate,
+    Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap};
@@ -74,10 +74,16 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let about = parts.about(parts.scheme()?);
     let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, members, about, counts)?;
     let (live, name) = (edge.live(), spec.name.clone());
-    let (adopts, take) = adopting(&parts, &spec.name, exchange.as_ref(), move |parts| {
-        let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
-        entry.into_iter().for_each(|entry| live.replace(&parts.edge_settings(entry)));
-    });
+    let (adopts, take) = adopting(
+        &parts,
+        &spec.name,
+        exchange.as_ref(),
+        |_| Ok(None),
+        move |parts| {
+            let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
+            entry.into_iter().for_each(|entry| live.replace(&parts.edge_settings(entry)));
+        },
+    );
     memory.guard(&parts, slot, &[], take, &shutdown)?;
     let owner = parts.owner(Some(slot), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
@@ -103,12 +109,13 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     })
 }
 
-/// The thread's end of what the front of that name adopts from newer rosters, and what has it adopt them. It has requests go by
-/// them with `publish`.
+/// The thread's end of what the front of that name adopts from newer rosters, and what has it adopt them: a proxy that is
+/// controlled by what `adapter` makes of them, and requests with `publish`.
 pub(crate) fn adopting(
     parts: &Arc<Parts>,
     name: &str,
     exchange: Option<&Exchange>,
+    adapter: impl Fn(&Parts) -> Result<Option<AdapterMembers>, Failure> + Send + 'static,
     publish: impl Fn(&Parts) + Clone + Send + 'static,
 ) -> (Receiver<Adopted>, Take) {
     let (sender, adopts) = mpsc::sync_channel(1);
@@ -117,7 +124,8 @@ pub(crate) fn adopting(
     let take = move |cluster| {
         let newer = parts.by(cluster);
         let (publish, peers, others) = (publish.clone(), peers.clone(), newer.peers(&name));
-        let (adopted, answer) = Arc::new(newer).adopted(move |parts| {
+        let adapter = adapter(&newer)?;
+        let (adopted, answer) = Arc::new(newer).adopted(adapter, move |parts| {
             peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
             publish(parts);
         });

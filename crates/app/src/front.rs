@@ -7,7 +7,8 @@ mod memory;
 use std::sync::Arc;
 
 use sidelong_config::{Cluster, ControlledBy, FrontEntry, Proxy};
-use sidelong_edge::{Adapter, Front, Gatekeeper, MemoryAdapter};
+use sidelong_edge::{Adapter, AdapterMembers, Front, Gatekeeper, MemoryAdapter};
+use sidelong_layout::ChoiceMap;
 
 pub use self::connect::{Attached, connect_failure};
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
@@ -52,7 +53,10 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let shutdown = Shutdown::new();
     let mut memory = Memory::expose(&parts, index)?;
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
-    let (adopts, take) = adopting(&parts, &spec.name, exchange.as_ref(), |_| ());
+    let room = choice_map(&parts.cluster);
+    let adapter_name = spec.name.clone();
+    let adapted = move |parts: &Parts| adapted(parts, &adapter_name, room).map(Some);
+    let (adopts, take) = adopting(&parts, &spec.name, exchange.as_ref(), adapted, |_| ());
     memory.guard(&parts, index, &regions, take, &shutdown)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
@@ -79,6 +83,22 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
         served?;
         memory.result()
     })
+}
+
+/// What the adapter of that front is told of the sites and nodes, whose memory has that room.
+///
+/// # Errors
+/// If there is no room for them.
+fn adapted(parts: &Parts, name: &str, room: ChoiceMap) -> Result<AdapterMembers, Failure> {
+    let (_, entry) = find(&parts.cluster, name)?;
+    if choice_map(&parts.cluster) != room {
+        return Err(Failure::new(
+            "its memory has room for one server of each node, and now a node has one for each site: restart this front",
+        ));
+    }
+    let haproxy = || Arc::new(haproxy_cluster(&parts.cluster, entry, &parts.capacities()));
+    let haproxy = (entry.proxy == Proxy::Haproxy).then(haproxy);
+    Ok(AdapterMembers { memory: memory::described(&parts.cluster), haproxy })
 }
 
 /// The front of that name that controls a proxy, with its number among all fronts.

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, Capacity, Cluster, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
-    About, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding, GangliaSettings, Gate,
-    Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls, View,
+    About, AdapterMembers, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding,
+    GangliaSettings, Gate, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls,
+    View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{
@@ -378,9 +379,10 @@ impl Parts {
         Parts { cluster, run, fabric, began_ms: self.began_ms, config, members: Arc::clone(&self.members) }
     }
 
-    /// What the thread that scans and decides adopts of it, and where it answers. It has others go by it with `publish`.
+    /// What the thread that scans and decides adopts of it, and where it answers. It has an adapter go by it, too, and others with `publish`.
     pub(crate) fn adopted(
         self: Arc<Self>,
+        adapter: Option<AdapterMembers>,
         publish: impl FnOnce(&Parts) + Send + 'static,
     ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>) {
         let (done, answer) = mpsc::sync_channel(1);
@@ -394,6 +396,7 @@ impl Parts {
             records: self.records(),
             admission: self.admission_settings(),
             reconfigure: self.reconfigure_settings(),
+            adapter,
             publish: {
                 let parts = Arc::clone(&self);
                 Box::new(move || {

@@ -6,9 +6,13 @@ pub(crate) mod haproxy;
 pub(crate) mod memory;
 mod process;
 
+use std::sync::Arc;
+
 use sidelong_layout::{NodeId, Ownership, Time};
 use sidelong_load::Reading;
 
+use self::haproxy::HaproxyCluster;
+use self::memory::AdapterCluster;
 use crate::gate::Gate;
 use crate::view::View;
 
@@ -24,4 +28,16 @@ pub trait Adapter: Send {
     /// What the front states about `node`: the ownership by which the proxy sends requests, and the proxy's requests there, counted
     /// after that ownership was in force. `None` as long as it is not known which requests there are.
     fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)>;
+
+    /// Goes by other sites and nodes from now on. The view has none any more that has left, and none yet that has come.
+    fn adopt(&mut self, members: &AdapterMembers);
+}
+
+/// The sites and nodes, as adapters know them.
+#[derive(Clone, Debug)]
+pub struct AdapterMembers {
+    /// For those that control by memory.
+    pub memory: AdapterCluster,
+    /// For that of HAProxy.
+    pub haproxy: Option<Arc<HaproxyCluster>>,
 }

@@ -24,12 +24,12 @@ mod status;
 mod view;
 mod watch;
 
-pub use adapters::Adapter;
 pub use adapters::connect::ConnectAdapter;
 pub use adapters::haproxy::{
     HaproxyAdapter, HaproxyCluster, HaproxyNode, HaproxyServer, haproxy_admission, survey_haproxy,
 };
 pub use adapters::memory::{AdapterCluster, MemoryAdapter, adapter_regions};
+pub use adapters::{Adapter, AdapterMembers};
 pub use admin::{Admin, Check, Pages};
 pub use documents::{DocumentSettings, DocumentStatus, key as document_key};
 pub use event::Event;

@@ -20,7 +20,7 @@ use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::ReconfigureSettings;
 use sidelong_reconfig::{Links, Members, Mover, Pool};
 
-use crate::adapters::Adapter;
+use crate::adapters::{Adapter, AdapterMembers};
 use crate::clock;
 use crate::event::Event;
 use crate::gate::Gatekeeper;
@@ -56,6 +56,8 @@ pub struct Adopted {
     pub admission: Option<(AdmissionSettings, Slots<Promise>)>,
     /// What moves go by.
     pub reconfigure: ReconfigureSettings,
+    /// For the proxy of another make, if there is one.
+    pub adapter: Option<AdapterMembers>,
     /// Has requests, and everybody else, go by it. Who has left gets none any more by then, and who has come not yet.
     pub publish: Box<dyn FnOnce() + Send>,
     /// Hears that it was adopted, or why not.
@@ -202,6 +204,7 @@ impl Watch {
                 let (before, now) = (self.members.nodes.get(slot), members.nodes.get(slot));
                 if before.is_some() && before != now {
                     let node = NodeId::new(slot);
+                    tick.up[slot] = true;
                     self.view.vacate(node);
                     self.seen.iter().for_each(|seen| seen.vacate(node));
                 }
@@ -210,6 +213,9 @@ impl Watch {
             self.view.relist();
             // Requests know who has come before any can be sent there, which takes a scan.
             (adopted.publish)();
+            if let (Some(adapter), Some(members)) = (&mut self.adapter, &adopted.adapter) {
+                adapter.adopt(members);
+            }
             self.links.adopt(&members);
             self.loads.adopt(&mut self.links, &records);
             self.mover.adopt(pool);

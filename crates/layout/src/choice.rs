@@ -27,7 +27,8 @@ described! {
         balance: u64,
         rotation_ns: u64,
         servers: u64,
-        zero: [u64; 2],
+        version: AtomicU64,
+        zero: u64,
         site: [ChoiceSite; 0],
         node: [ChoiceNode; 0],
         /// For each site as many of four as hold all nodes.
@@ -73,7 +74,7 @@ pub struct ChoiceMap {
     pub nodes: usize,
     /// Sites in it.
     pub sites: usize,
-    /// Addresses of the nodes' servers in it: a node may have one for each site.
+    /// Addresses of the nodes' servers in it: as many for each node, one or one for each site.
     pub servers: usize,
 }
 
@@ -89,6 +90,9 @@ impl ChoiceMap {
     pub const BALANCE: usize = offset_of!(ChoiceRegion, balance);
     /// The time in which each client of a site gets its turn, in ns.
     pub const ROTATION: usize = offset_of!(ChoiceRegion, rotation_ns);
+    /// How often the names of sites or the addresses of servers have changed in this life of the front. Raised after they have, and
+    /// before a site lists a node whose server is new.
+    pub const VERSION: usize = offset_of!(ChoiceRegion, version);
     /// How many addresses of servers there are.
     pub const SERVERS: usize = offset_of!(ChoiceRegion, servers);
     const SITES: usize = offset_of!(ChoiceRegion, site);
@@ -159,7 +163,8 @@ impl ChoiceMap {
         self.lists_at() + site.index() * self.list_bytes() + word * 8
     }
 
-    /// Where a server answers, an [`EncodedAddress`], and whose it is.
+    /// Where a server answers, an [`EncodedAddress`], and whose it is. A node's servers have places that no other node gets while it is
+    /// there: all nodes have as many.
     pub const fn server(self, server: usize) -> usize {
         assert!(server < self.servers, "a server without an entry in the choice");
         self.servers_at() + server * size_of::<ChoiceServer>()

@@ -71,7 +71,7 @@ fn a_change_of_layout_is_seen() {
         (RegionKind::Kernel, "88ccc6c9147c4e41"),
         (RegionKind::Share, "482de72e590e68e7"),
         (RegionKind::Front, "99ba41a90e644145"),
-        (RegionKind::Choice, "666ab16007ea58a4"),
+        (RegionKind::Choice, "8417d69310184d07"),
         (RegionKind::Workers, "d534122b246f393a"),
         (RegionKind::Cache, "7fa90b8655517d2a"),
         (RegionKind::Claims, "7467f11c3ae42732"),

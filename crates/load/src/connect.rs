@@ -16,7 +16,7 @@ use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::thread::{MembarrierCommand, membarrier};
-use sidelong_layout::{ChoiceMap, HEADER_BYTES, NodeId, RegionHeader, RegionKind, WorkersMap};
+use sidelong_layout::{ChoiceMap, HEADER_BYTES, NodeId, RegionHeader, RegionKind, SiteId, WorkersMap};
 
 use crate::kernel::{KernelError, privilege, refused, verifier};
 
@@ -82,7 +82,7 @@ pub struct ConnectSpec<'a> {
     /// The control group whose connections are directed.
     pub group: &'a Path,
     /// The sites' addresses.
-    pub sites: &'a [SocketAddr],
+    pub sites: &'a [(SiteId, SocketAddr)],
     /// The two maps, as their owner uses them.
     pub choice: ChoiceMap,
     /// See `choice`.
@@ -280,7 +280,8 @@ fn load(spec: &ConnectSpec<'_>, kept: Option<&[MapHandle; 3]>) -> Result<Object,
         None => refused("the programs", source),
     })?;
     let sites = handle(&object, SITES)?;
-    for (site, address) in (0_u32..).zip(spec.sites) {
+    for (site, address) in spec.sites {
+        let site = site.index() as u32;
         let told = sites.update(&encoded(*address), &site.to_ne_bytes(), MapFlags::ANY);
         told.map_err(|source| refused("an address of a site", source))?;
     }

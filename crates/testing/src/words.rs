@@ -22,7 +22,7 @@ pub fn write_word(file: &File, offset: usize, word: u64) {
 
 /// The sites of a cluster whose words are looked at.
 pub const SITES: usize = 2;
-const BOARD: BoardMap = BoardMap { sites: SITES, edges: 2 };
+const BOARD: BoardMap = BoardMap { sites: 16, edges: 16 };
 
 /// One word of a region, in the file that all parts map.
 pub struct Word<'a> {

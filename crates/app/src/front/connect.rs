@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use sidelong_config::{Cluster, FrontEntry};
+use sidelong_config::{Cluster, FrontEntry, Site};
 use sidelong_edge::{Adapter, ConnectAdapter};
 use sidelong_fabric::Host;
 use sidelong_fabric::shm::ShmHost;
-use sidelong_layout::{Time, WorkersMap};
+use sidelong_layout::{SiteId, Time, WorkersMap};
 use sidelong_load::{ConnectError, ConnectSpec, Directed, keep_privileges_to_detach, monotonic_ns};
 
 use super::choice_map;
@@ -34,7 +34,7 @@ pub struct Attached {
     directory: PathBuf,
     /// The control group whose connections are directed.
     pub group: PathBuf,
-    sites: Vec<SocketAddr>,
+    sites: Vec<(SiteId, SocketAddr)>,
 }
 
 impl Attached {
@@ -58,7 +58,8 @@ impl Attached {
             Some(group) => group.clone(),
             None => mounted("cgroup2", "mount -t cgroup2 none /sys/fs/cgroup")?,
         };
-        let sites = cluster.sites.values().filter_map(|site| site.connect).collect();
+        let connect = |(slot, site): (usize, &Site)| Some((SiteId::new(slot), site.connect?));
+        let sites = cluster.sites.entries().filter_map(connect).collect();
         Ok(Attached { directory, group, sites })
     }
 

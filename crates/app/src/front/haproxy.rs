@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sidelong_config::{Cluster, Drain, FrontEntry};
+use sidelong_config::{Cluster, Drain, FrontEntry, Node};
 use sidelong_edge::{Adapter, HaproxyAdapter, HaproxyCluster, HaproxyNode, MemoryAdapter};
 use sidelong_policy::index::Capacity;
 
@@ -23,18 +23,17 @@ pub(super) fn adapter(
 
 /// What is to be known of the cluster to control HAProxy.
 pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capacity]) -> HaproxyCluster {
-    // HAProxy has no server of a name that is empty, nor a backend.
-    let node = |(node, capacity): (Option<&sidelong_config::Node>, &Capacity)| HaproxyNode {
-        name: node.map_or_else(String::new, |node| node.name.clone()),
-        address: node.and_then(|node| node.address(0).tcp()),
-        workers: capacity.workers,
-        speed: capacity.speed,
+    let node = |slot: usize, node: &Node| HaproxyNode {
+        name: node.name.clone(),
+        address: node.address(0).tcp(),
+        workers: capacities[slot].workers,
+        speed: capacities[slot].speed,
     };
     HaproxyCluster {
-        sites: cluster.sites.map(|site| site.name.clone()).to_vec(),
-        backends: cluster.sites.map(|site| haproxy_backend(Some(entry), &site.name).to_owned()).to_vec(),
+        sites: cluster.sites.map(|site| site.name.clone()),
+        backends: cluster.sites.map(|site| haproxy_backend(Some(entry), &site.name).to_owned()),
         cuts: cluster.sites.map(|site| site.drain == Drain::Cut).to_vec(),
-        nodes: cluster.nodes.all().zip(capacities).map(node).collect(),
+        nodes: cluster.nodes.map_slots(node),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,
         stale: cluster.load.stale,

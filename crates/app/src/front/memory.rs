@@ -19,14 +19,17 @@ pub fn directory(cluster: &Cluster, entry: &FrontEntry) -> PathBuf {
     entry.dir.clone().unwrap_or_else(|| cluster.run_dir.clone())
 }
 
-/// Where the nodes' servers answer.
-fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
+/// Where the nodes' servers answer, by place in a front's memory.
+fn servers(cluster: &Cluster) -> Vec<(usize, EncodedAddress)> {
+    let ChoiceMap { nodes, servers, .. } = choice_map(cluster);
+    let each = servers / nodes;
     let encoded = |node: NodeId, address: &ServerAddress| match address {
         ServerAddress::Tcp(address) => EncodedAddress::tcp(node, *address),
         ServerAddress::Unix(path) => EncodedAddress::unix(node, path.as_os_str().as_bytes()),
     };
-    let of = |(index, node): (usize, &Node)| {
-        node.addresses.iter().map(|address| encoded(NodeId::new(index), address)).collect::<Vec<_>>()
+    let of = |(slot, node): (usize, &Node)| {
+        let own = node.addresses.iter().map(|address| encoded(NodeId::new(slot), address)).enumerate();
+        own.map(|(place, address)| (slot * each + place, address)).collect::<Vec<_>>()
     };
     cluster.nodes.entries().flat_map(of).collect()
 }

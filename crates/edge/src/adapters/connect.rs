@@ -5,8 +5,8 @@ use sidelong_fabric::{Access, Error, Host, RegionSpec};
 use sidelong_layout::{Instance, NodeId, Ownership, RegionKind, Time};
 use sidelong_load::{ConnectError, Directed, Reading};
 
-use super::Adapter;
 use super::memory::{AdapterCluster, MemoryAdapter, adapter_regions};
+use super::{Adapter, AdapterMembers};
 use crate::gate::Gate;
 use crate::view::View;
 
@@ -73,6 +73,10 @@ impl Adapter for ConnectAdapter {
 
     fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)> {
         self.memory.front(view, node)
+    }
+
+    fn adopt(&mut self, members: &AdapterMembers) {
+        self.memory.adopt(members);
     }
 }
 

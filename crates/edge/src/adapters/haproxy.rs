@@ -36,8 +36,8 @@ use self::servers::{Counted, Servers, Wanted};
 pub use self::servers::{HaproxyCluster, HaproxyNode};
 use self::verdicts::Verdicts;
 pub use self::verdicts::haproxy_admission;
-use super::Adapter;
 use super::memory::MemoryAdapter;
+use super::{Adapter, AdapterMembers};
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
@@ -83,15 +83,15 @@ struct Node {
 }
 
 /// What HAProxy is to be told.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct DesiredState {
+    cluster: Arc<HaproxyCluster>,
     nodes: Vec<Wanted>,
     /// Of each site; `None` if no site has a target, or HAProxy's Lua asks for it.
     verdicts: Option<Vec<Verdict>>,
 }
 
 /// What the two threads tell each other.
-#[derive(Default)]
 struct Shared {
     told: Mutex<DesiredState>,
     seen: Mutex<ReportedState>,
@@ -99,19 +99,13 @@ struct Shared {
 }
 
 /// What HAProxy said last.
-#[derive(Default)]
 struct ReportedState {
+    /// Which nodes it was asked for.
+    cluster: Arc<HaproxyCluster>,
     /// How often it has answered.
     answers: u64,
     /// Of each node what was counted, and what is stated while HAProxy answers.
     nodes: Vec<(Counted, Option<(Ownership, u32)>)>,
-}
-
-/// Names for the log.
-struct Names {
-    front: String,
-    backends: Vec<String>,
-    nodes: Vec<String>,
 }
 
 impl HaproxyAdapter {
@@ -125,14 +119,19 @@ impl HaproxyAdapter {
         cluster: HaproxyCluster,
         choice: Option<MemoryAdapter>,
     ) -> std::io::Result<Self> {
-        let nodes = cluster.nodes.iter();
-        let node = |at: &HaproxyNode| Node { workers: at.workers, speed: at.speed, ..Node::default() };
-        let told = DesiredState { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
-        let shared = Arc::new(Shared { told: Mutex::new(told.clone()), ..Shared::default() });
+        let cluster = Arc::new(cluster);
+        let nodes = vec![Wanted::default(); cluster.nodes.len()];
+        let told = DesiredState { cluster: Arc::clone(&cluster), nodes, verdicts: None };
+        let seen = ReportedState { cluster: Arc::clone(&cluster), answers: 0, nodes: Vec::new() };
+        let shared = Arc::new(Shared {
+            told: Mutex::new(told.clone()),
+            seen: Mutex::new(seen),
+            stop: AtomicBool::new(false),
+        });
         let mut adapter = HaproxyAdapter {
             shared: Arc::clone(&shared),
             thread: None,
-            nodes: nodes.clone().map(node).collect(),
+            nodes: cluster.nodes.map(Node::of).to_vec(),
             pace: Pace::new(cluster.nodes.len(), cluster.backends.len()),
             told,
             shown_at: Time::from_ns(0),
@@ -141,14 +140,9 @@ impl HaproxyAdapter {
             heard_at: Time::from_ns(0),
             over: Over(vec![false; cluster.sites.len()]),
         };
-        let names = Names {
-            front: front.to_owned(),
-            backends: cluster.backends.clone(),
-            nodes: nodes.map(|node| node.name.clone()).collect(),
-        };
-        let verdicts = Verdicts::new(cluster.sites.iter().map(String::as_str), cluster.stale);
-        let servers = Servers::new(cluster);
-        let driver = Driver { names, socket, servers, verdicts, shared, logs: Logs::default() };
+        let verdicts = Verdicts::new(&cluster.sites, cluster.stale);
+        let (front, servers) = (front.to_owned(), Servers::new(cluster));
+        let driver = Driver { front, socket, servers, verdicts, shared, logs: Logs::default() };
         adapter.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
         Ok(adapter)
     }
@@ -162,6 +156,9 @@ impl Adapter for HaproxyAdapter {
         }
         // The driver holds the lock for as long as it takes to copy; the next scan gets it.
         let Ok(seen) = self.shared.seen.try_lock() else { return };
+        if !Arc::ptr_eq(&seen.cluster, &self.told.cluster) {
+            return;
+        }
         if self.heard != seen.answers || now.since(self.heard_at) >= SILENT_MAX {
             (self.heard, self.heard_at) = (seen.answers, now);
             if let Some(choice) = &mut self.choice {
@@ -236,7 +233,7 @@ impl Adapter for HaproxyAdapter {
         // By choice, its Lua reads the verdicts in memory.
         let gate = gate.filter(|_| self.choice.is_none());
         let verdicts = gate.map(|gate| view.sites().map(|site| gate.verdict(site)).collect());
-        let told = DesiredState { nodes: wanted, verdicts };
+        let told = DesiredState { cluster: Arc::clone(&self.told.cluster), nodes: wanted, verdicts };
         let is_news = told.is_news(&self.told);
         match self.shared.told.try_lock() {
             Ok(mut shared) => shared.clone_from(&told),
@@ -251,7 +248,28 @@ impl Adapter for HaproxyAdapter {
     }
 
     fn front(&self, _: &View, node: NodeId) -> Option<(Ownership, u32)> {
-        self.nodes[node.index()].stated.filter(|_| self.choice.as_ref().is_none_or(MemoryAdapter::is_whole))
+        let stated = self.nodes.get(node.index())?.stated;
+        stated.filter(|_| self.choice.as_ref().is_none_or(MemoryAdapter::is_whole))
+    }
+
+    fn adopt(&mut self, members: &AdapterMembers) {
+        if let Some(choice) = &mut self.choice {
+            choice.adopt(members);
+        }
+        let Some(cluster) = members.haproxy.clone() else { return };
+        let last = std::mem::replace(&mut self.told.cluster, cluster);
+        let cluster = &self.told.cluster;
+        self.nodes.resize(cluster.nodes.len(), Node::default());
+        for slot in (0..self.nodes.len()).filter(|slot| last.nodes.get(*slot) != cluster.nodes.get(*slot)) {
+            self.nodes[slot] = cluster.nodes.get(slot).map_or_else(Node::default, Node::of);
+        }
+        // HAProxy is asked anew what it has for whom, and until then nothing is stated.
+        self.nodes.iter_mut().for_each(|node| node.stated = None);
+        self.told.nodes.resize(cluster.nodes.len(), Wanted::default());
+        self.pace = Pace::new(cluster.nodes.len(), cluster.backends.len());
+        self.over = Over(vec![false; cluster.sites.len()]);
+        *self.shared.told.lock().unwrap_or_else(PoisonError::into_inner) = self.told.clone();
+        self.wake();
     }
 }
 
@@ -295,6 +313,10 @@ impl HaproxyAdapter {
 }
 
 impl Node {
+    fn of(at: &HaproxyNode) -> Self {
+        Node { workers: at.workers, speed: at.speed, ..Node::default() }
+    }
+
     fn capacity(&self) -> f32 {
         self.workers as f32 * self.speed
     }
@@ -328,6 +350,7 @@ impl Shared {
             Some(servers) => {
                 let at = |node| (servers.counted(node), servers.stated(node));
                 seen.nodes = servers.nodes().map(at).collect();
+                seen.cluster = Arc::clone(&servers.cluster);
                 seen.answers += 1;
             }
             None => seen.nodes.iter_mut().for_each(|(_, stated)| *stated = None),
@@ -368,7 +391,7 @@ pub fn survey_haproxy(
     cluster: HaproxyCluster,
 ) -> Result<Vec<(SiteId, NodeId, HaproxyServer)>, String> {
     let wanted = vec![Wanted::default(); cluster.nodes.len()];
-    let mut servers = Servers::new(cluster);
+    let mut servers = Servers::new(Arc::new(cluster));
     let batch = servers.batch(&wanted, Vec::new());
     let replies = send(socket, &batch)?;
     servers

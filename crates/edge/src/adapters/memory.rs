@@ -16,8 +16,8 @@ use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::balance::Balance;
 
-use super::Adapter;
 use super::process::is_alive;
+use super::{Adapter, AdapterMembers};
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
@@ -36,8 +36,8 @@ pub struct AdapterCluster {
     pub room: ChoiceMap,
     /// The sites' names by slot, of at most [`NAME_BYTES`] bytes.
     pub sites: Slots<String>,
-    /// Where the nodes' servers answer.
-    pub servers: Vec<EncodedAddress>,
+    /// Where the nodes' servers answer, by place.
+    pub servers: Vec<(usize, EncodedAddress)>,
     /// The age from which a choice does not count.
     pub stale: Duration,
     /// The time in which each client of a site gets its turn.
@@ -175,12 +175,14 @@ impl MemoryAdapter {
                 self.store_if_new(map.name(SiteId::new(slot)) + word * 8, u64::from_le_bytes(*bytes));
             }
         }
-        for index in 0..map.servers {
-            let words = cluster.servers.get(index).map_or([0; 3], |server| server.0);
+        let mut servers = vec![[0; 3]; map.servers];
+        cluster.servers.iter().for_each(|(place, server)| servers[*place] = server.0);
+        for (place, words) in servers.into_iter().enumerate() {
             for (word, value) in words.into_iter().enumerate() {
-                self.store_if_new(map.server(index) + word * 8, value);
+                self.store_if_new(map.server(place) + word * 8, value);
             }
         }
+        self.choice.store(ChoiceMap::VERSION, self.choice.load(ChoiceMap::VERSION) + 1, Ordering::Release);
     }
 
     /// Looks at times whether the workers live.
@@ -347,6 +349,10 @@ impl Adapter for MemoryAdapter {
 
     fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)> {
         view.front(node).filter(|_| self.is_whole())
+    }
+
+    fn adopt(&mut self, members: &AdapterMembers) {
+        self.name(&members.memory);
     }
 }
 

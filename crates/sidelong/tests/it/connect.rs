@@ -403,7 +403,7 @@ fn a_choice_is_obeyed_at_once() {
     const SITES: [SiteId; 2] = [SiteId::new(0), SiteId::new(1)];
     let Some(controlled) = Controlled::echoing(|_| ()) else { return };
     stop_whole(controlled.front.pid());
-    let map = ChoiceMap { nodes: 3, sites: 2, servers: 3 };
+    let map = crate::support::proxies::ROOM;
     let choice = MapHandle::from_pinned_path(controlled.pins.front().join("choice")).unwrap();
     let word = |offset: usize| ((offset / 8) as u32).to_ne_bytes();
     let said = |offset: usize| {

@@ -15,7 +15,7 @@ use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 
 use crate::support::foreign::move_to_and_fro;
-use crate::support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
+use crate::support::proxies::{EnvoysMemory, Kind, ROOM, WORKERS, module, proxy, sent};
 use crate::support::servers::readable;
 use crate::support::servers::{
     Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once,
@@ -27,8 +27,6 @@ use crate::support::{
 
 /// Where the version is in a region.
 const VERSION: usize = 8;
-/// The front's memory.
-const MAP: ChoiceMap = ChoiceMap { nodes: 3, sites: 2, servers: 3 };
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
 const NAMES: [&str; 3] = ["one", "two", "three"];
@@ -524,7 +522,7 @@ fn clients_are_rejected(kind: Kind) {
     };
     let Some(controlled) = Controlled::start(kind, with_a_target) else { return };
     let words = Words::take(&controlled);
-    words.say(MAP.verdict(SiteId::new(1)), Why::OverTarget as u64);
+    words.say(ROOM.verdict(SiteId::new(1)), Why::OverTarget as u64);
     let reply = get(controlled.address(), "beta.test", "/0");
     assert_eq!((reply.status, reply.header("x-sidelong-reason")), (503, Some("over-target")), "{reply:?}");
     assert!(
@@ -547,12 +545,13 @@ fn a_choice_is_obeyed_at_once(kind: Kind) {
     let words = Words::take(&controlled);
     // n2 is on both lists, so that its ownership tells.
     for (site, nodes) in [(SiteId::new(0), 1 << 16), (SiteId::new(1), 2 << 16 | 1)] {
-        words.say(MAP.list(site, 0), nodes);
-        words.say(MAP.members(site), 2);
+        words.say(ROOM.list(site, 0), nodes);
+        words.say(ROOM.members(site), 2);
     }
     for flip in 0..flips {
         let (site, left) = [(0, "beta.test"), (1, "alpha.test")][flip % 2];
-        words.say(MAP.ownership(NodeId::new(1)), Ownership::serving(SiteId::new(site), flip as u64).encode());
+        words
+            .say(ROOM.ownership(NodeId::new(1)), Ownership::serving(SiteId::new(site), flip as u64).encode());
         let reply = get(controlled.address(), left, "/0");
         assert!(reply.status == 200 && reply.body != "two", "flip {flip}: {reply:?} for {left}");
         std::thread::sleep(Duration::from_micros(flip as u64 * 997 % 7_000));

@@ -13,7 +13,7 @@ use sidelong_layout::{ChoiceMap, SiteId};
 use sidelong_policy::admission::Why;
 
 use crate::support::foreign::move_to_and_fro;
-use crate::support::proxies::{EnvoysMemory, Kind, module, proxy};
+use crate::support::proxies::{EnvoysMemory, Kind, ROOM, module, proxy};
 use crate::support::servers::{Load, gunicorn, sites_at_once};
 use crate::support::words::write_word;
 use crate::support::{Cluster, Running, eventually, get, run, stop_whole, try_get};
@@ -118,7 +118,7 @@ fn nginx_closes_where_it_should_tells_the_reason_and_has_a_status_page() {
     stop_whole(front);
     let choice =
         std::fs::File::options().write(true).open(stage.cluster.run_dir().join("web1.choice.region"));
-    let (choice, map) = (choice.unwrap(), ChoiceMap { nodes: 3, sites: 2, servers: 3 });
+    let (choice, map) = (choice.unwrap(), ROOM);
     let say = |offset: usize, word: u64| write_word(&choice, offset, word);
     say(ChoiceMap::STALE, u64::MAX);
     [0, 1].into_iter().for_each(|site| say(map.verdict(SiteId::new(site)), Why::OverTarget as u64));

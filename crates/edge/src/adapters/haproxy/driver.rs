@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::protocol;
 use super::servers::{Batch, Note, Servers};
 use super::verdicts::Verdicts;
-use super::{DesiredState, Names, Shared};
+use super::{DesiredState, Shared};
 use crate::adapters::process::{is_alive, is_alone, started};
 use crate::clock;
 
@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_millis(20);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 pub(super) struct Driver {
-    pub(super) names: Names,
+    pub(super) front: String,
     pub(super) socket: PathBuf,
     pub(super) servers: Servers,
     pub(super) verdicts: Verdicts,
@@ -67,10 +67,14 @@ impl Driver {
         let mut was_lost = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let told = self.shared.told();
+            if !Arc::ptr_eq(&told.cluster, &self.servers.cluster) {
+                self.verdicts = Verdicts::new(&told.cluster.sites, told.cluster.stale);
+                self.servers.adopt(Arc::clone(&told.cluster));
+            }
             let pause = match self.exchange(&told) {
                 Ok(()) => {
                     if std::mem::take(&mut was_lost) {
-                        tracing::warn!(front = self.names.front, "HAProxy answers again");
+                        tracing::warn!(front = self.front, "HAProxy answers again");
                     }
                     self.servers.pause(&told.nodes, told.rejects(), clock::now())
                 }
@@ -78,7 +82,7 @@ impl Driver {
                     self.shared.publish(None);
                     if self.logs.unreachable.is_due() {
                         was_lost = true;
-                        let (front, socket) = (&self.names.front, self.socket.display());
+                        let (front, socket) = (&self.front, self.socket.display());
                         tracing::warn!(
                             front,
                             "cannot control HAProxy by {socket}: {trouble}; it sends requests by the weights that it has"
@@ -102,7 +106,7 @@ impl Driver {
         let older = self.servers.keep_older(is_alive);
         if let Some(worker) = older.first().filter(|_| self.logs.replaced.is_due()) {
             tracing::warn!(
-                front = self.names.front,
+                front = self.front,
                 "process {} of HAProxy, from before its reload, has not ended: no node leaves a site until it has; \
                  `hard-stop-after` bounds that",
                 worker.pid
@@ -115,14 +119,14 @@ impl Driver {
 
     /// Says in the log what a person should know.
     fn tell(&mut self) {
-        let front = &self.names.front;
+        let (front, cluster) = (&self.front, Arc::clone(&self.servers.cluster));
         let mut missing = String::new();
         for note in self.servers.notes() {
             match note {
                 Note::Began(pid) => tracing::info!(front, "controls process {pid} of HAProxy"),
                 Note::Missing(site, node) => {
                     let (backend, node) =
-                        (&self.names.backends[site.index()], &self.names.nodes[node.index()]);
+                        (&cluster.backends[site.index()], &cluster.nodes[node.index()].name);
                     let _ =
                         write!(missing, "{}{node} in {backend}", if missing.is_empty() { "" } else { ", " });
                 }
@@ -130,13 +134,13 @@ impl Driver {
                     front,
                     "server {}/{server} is held in HAProxy ({word}): it gets no requests until somebody gives it back by `set \
                      server {0}/{server} state ready`",
-                    self.names.backends[site.index()]
+                    cluster.backends[site.index()]
                 ),
                 Note::Held(site, server, None) => {
                     tracing::info!(
                         front,
                         "server {}/{server} is held no longer",
-                        self.names.backends[site.index()]
+                        cluster.backends[site.index()]
                     );
                 }
                 Note::Refused(command, answer) if self.logs.refused.is_due() => tracing::warn!(
@@ -148,7 +152,7 @@ impl Driver {
                     front,
                     "HAProxy sends requests to {} at weight 0: a cookie, a stick table or use-server in its backend overrules \
                      weights; remove it",
-                    self.names.nodes[node.index()]
+                    cluster.nodes[node.index()].name
                 ),
                 Note::Refused(..) | Note::Strayed(_) => {}
             }

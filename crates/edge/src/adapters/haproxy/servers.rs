@@ -13,9 +13,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, Ownership, SiteId, Time, Worker};
+use sidelong_layout::{NodeId, Ownership, SiteId, Slots, Time, Worker};
 
 use super::protocol::{self, Process, Server, Wrong, ask_servers};
 
@@ -47,13 +48,13 @@ const SOON_SHARE: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct HaproxyCluster {
     /// The sites' names.
-    pub sites: Vec<String>,
+    pub sites: Slots<String>,
     /// The backend of each site.
-    pub backends: Vec<String>,
-    /// Of each site, whether its requests that outlast a drain are cut.
+    pub backends: Slots<String>,
+    /// By site, whether its requests that outlast a drain are cut.
     pub cuts: Vec<bool>,
     /// The nodes.
-    pub nodes: Vec<HaproxyNode>,
+    pub nodes: Slots<HaproxyNode>,
     /// How long a node may drain.
     pub drain_max: Duration,
     /// The interval of scans.
@@ -63,7 +64,7 @@ pub struct HaproxyCluster {
 }
 
 /// A node to which HAProxy may have servers.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct HaproxyNode {
     /// Its name, by which a server counts as the node's if its address does not tell.
     pub name: String,
@@ -125,7 +126,7 @@ pub(super) enum Note {
 
 /// HAProxy's servers as last seen.
 pub(super) struct Servers {
-    cluster: HaproxyCluster,
+    pub(super) cluster: Arc<HaproxyCluster>,
     by_address: BTreeMap<SocketAddr, usize>,
     by_name: BTreeMap<String, usize>,
     process: Option<Worker>,
@@ -166,11 +167,10 @@ struct At {
 
 impl Servers {
     /// Nothing is known of HAProxy.
-    pub(super) fn new(cluster: HaproxyCluster) -> Self {
-        let numbered = || cluster.nodes.iter().enumerate();
-        Servers {
-            by_address: numbered().filter_map(|(node, at)| Some((at.address?, node))).collect(),
-            by_name: numbered().map(|(node, at)| (at.name.clone(), node)).collect(),
+    pub(super) fn new(cluster: Arc<HaproxyCluster>) -> Self {
+        let mut servers = Servers {
+            by_address: BTreeMap::new(),
+            by_name: BTreeMap::new(),
             process: None,
             older: Vec::new(),
             whole_at: Time::from_ns(0),
@@ -180,14 +180,38 @@ impl Servers {
             nodes: vec![At::default(); cluster.nodes.len()],
             noted: BTreeSet::new(),
             notes: Vec::new(),
-            cluster,
+            cluster: Arc::clone(&cluster),
+        };
+        servers.adopt(cluster);
+        servers
+    }
+
+    /// Goes by other sites and nodes from now on. What is known of those that stay, stays.
+    pub(super) fn adopt(&mut self, cluster: Arc<HaproxyCluster>) {
+        let last = std::mem::replace(&mut self.cluster, cluster);
+        let Servers { cluster, nodes, sites, fixed, noted, .. } = self;
+        nodes.resize(cluster.nodes.len(), At::default());
+        sites.resize(cluster.backends.len(), Vec::new());
+        fixed.resize(cluster.backends.len(), false);
+        let is_other = |node: usize| last.nodes.get(node) != cluster.nodes.get(node);
+        let is_other_site = |site: usize| last.backends.get(site) != cluster.backends.get(site);
+        (0..nodes.len()).filter(|node| is_other(*node)).for_each(|node| nodes[node] = At::default());
+        for site in (0..sites.len()).filter(|site| is_other_site(*site)) {
+            (sites[site], fixed[site]) = (Vec::new(), false);
         }
+        noted.retain(|(site, node)| !is_other(*node) && !is_other_site(*site));
+        let numbered = || cluster.nodes.entries();
+        self.by_address = numbered().filter_map(|(node, at)| Some((at.address?, node))).collect();
+        self.by_name = numbered().map(|(node, at)| (at.name.clone(), node)).collect();
+        let mut listed = std::mem::take(&mut self.sites);
+        listed.iter_mut().flatten().for_each(|(node, server)| *node = self.node_of(server));
+        self.sites = listed;
     }
 
     /// What to send now, with these commands about sites, of which those of one entry belong into one connection.
     pub(super) fn batch(&self, wanted: &[Wanted], told: Vec<(SiteId, Vec<String>)>) -> Batch {
         let (mut raises, mut others) = (Vec::new(), Vec::new());
-        for (site, backend) in self.cluster.backends.iter().enumerate() {
+        for (site, backend) in self.cluster.backends.entries() {
             let id = SiteId::new(site);
             for (node, server) in &self.sites[site] {
                 let Some(target) = node.and_then(|node| target(&wanted[node.index()], id)) else { continue };
@@ -207,7 +231,7 @@ impl Servers {
         let stops = self.nodes.iter().any(|at| at.empty == 1);
         let mut reads = vec![protocol::ASK_PROCESS.to_owned()];
         reads.extend(stops.then(|| protocol::ASK_ALL_THREADS.to_owned()));
-        reads.extend(self.cluster.backends.iter().map(|backend| ask_servers(backend)));
+        reads.extend(self.cluster.backends.values().map(|backend| ask_servers(backend)));
         let mut connections = vec![Vec::new()];
         let mut bytes = 0;
         // A reply shows which process it is of: all reads are of one connection.
@@ -242,7 +266,7 @@ impl Servers {
             let command = |server: &Server| format!("shutdown sessions server {backend}/{}", server.name);
             servers.map(|(_, server)| (SiteId::new(site), command(server))).collect::<Vec<_>>()
         };
-        self.cluster.backends.iter().enumerate().flat_map(of_site)
+        self.cluster.backends.entries().flat_map(of_site)
     }
 
     /// Takes the replies to a batch, one for each command. `started` says when a process started, as [`Worker`] has it, and `is_alone`
@@ -258,7 +282,8 @@ impl Servers {
         started: impl Fn(u32) -> Option<u32>,
         is_alone: impl Fn(u32) -> bool,
     ) -> Result<(), Wrong> {
-        let expected = batch.sets.len() + 1 + usize::from(batch.stops) + self.cluster.backends.len();
+        let backends = self.cluster.backends.values().count();
+        let expected = batch.sets.len() + 1 + usize::from(batch.stops) + backends;
         if replies.len() != expected {
             return Err(Wrong::Cut { found: replies.len(), expected });
         }
@@ -315,7 +340,8 @@ impl Servers {
     }
 
     fn take_servers(&mut self, lists: Vec<Vec<Server>>) {
-        for (site, servers) in lists.into_iter().enumerate() {
+        let cluster = Arc::clone(&self.cluster);
+        for ((site, _), servers) in cluster.backends.entries().zip(lists) {
             let id = SiteId::new(site);
             let listed: Vec<_> = servers.into_iter().map(|server| (self.node_of(&server), server)).collect();
             for (_, server) in listed.iter().filter(|(node, _)| node.is_some()) {
@@ -325,7 +351,7 @@ impl Servers {
                     self.notes.push(Note::Held(id, server.name.clone(), word));
                 }
             }
-            for node in 0..self.nodes.len() {
+            for (node, _) in cluster.nodes.entries() {
                 let is_there = listed.iter().any(|(of, _)| *of == Some(NodeId::new(node)));
                 if !is_there && self.noted.insert((site, node)) {
                     self.notes.push(Note::Missing(id, NodeId::new(node)));

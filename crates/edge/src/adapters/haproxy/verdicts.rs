@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use sidelong_layout::SiteId;
+use sidelong_layout::{SiteId, Slots};
 use sidelong_policy::admission::{CIRCLE, Verdict};
 
 /// How much longer than it takes until the next one a verdict counts, at least.
@@ -44,9 +44,9 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Nothing was said yet. What comes later than `stale` after the last word is too late.
-    pub(super) fn new<'a>(sites: impl Iterator<Item = &'a str>, stale: Duration) -> Self {
-        let variables: Vec<_> = sites.map(variables).collect();
+    /// Nothing was said yet of these sites, by slot. What comes later than `stale` after the last word is too late.
+    pub(super) fn new(sites: &Slots<String>, stale: Duration) -> Self {
+        let variables = sites.map(|site| variables(site)).to_vec();
         // Its process may have been told by a front that has ended.
         Verdicts { rejects: vec![true; variables.len()], variables, counts: stale.max(COUNTS_MIN) }
     }
@@ -55,7 +55,8 @@ impl Verdicts {
     pub(super) fn commands(&self, verdicts: Option<&[Verdict]>, wall_ns: u64) -> Vec<(SiteId, Vec<String>)> {
         let until_ms = (wall_ns + self.counts.as_nanos() as u64) / 1_000_000;
         let of_site = |(site, (verdict, rejects)): (usize, (&Verdict, &bool))| {
-            let of = &self.variables[site];
+            // A vacant slot has no name.
+            let of = Some(&self.variables[site]).filter(|of| !of.is_empty())?;
             let set = |what: &str, value: String| format!("set var {of}_{what} {value}");
             let int = |number: u64| format!("int({number})");
             let sets = match verdict.arc() {
@@ -97,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_site_that_rejects_is_told_each_time_and_one_that_does_not_once() {
-        let mut verdicts = Verdicts::new(["a", "b-1"].into_iter(), Duration::from_millis(150));
+        let mut verdicts =
+            Verdicts::new(&["a", "b-1"].map(str::to_owned).into_iter().collect(), Duration::from_millis(150));
         let open = Verdict::open(Why::Within);
         let now = [half(), open];
         let said = |verdicts: &Verdicts, now: &[Verdict]| -> Vec<String> {

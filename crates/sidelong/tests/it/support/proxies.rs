@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sidelong_config::{ControlledBy, FrontEntry, Proxy};
-use sidelong_layout::{NodeId, WorkersMap};
+use sidelong_layout::{ChoiceMap, NodeId, WorkersMap};
 
 use super::httpd::made;
 use sidelong_harness::programs::{self, Httpd, Nginx};
@@ -95,9 +95,12 @@ pub fn ask_haproxy(socket: &Path, command: &str) -> io::Result<String> {
     Ok(answer)
 }
 
+/// What the memory of a front has room for, in a cluster of a few nodes and sites.
+pub const ROOM: ChoiceMap = ChoiceMap { nodes: 64, sites: 16, servers: 64 };
+
 /// By node, the requests that the workers' file of a front counts as sent, less those that it counts as ended: none with HAProxy.
 pub fn sent(file: &Path, nodes: usize) -> Vec<u64> {
-    let (map, bytes) = (WorkersMap { nodes }, std::fs::read(file).unwrap());
+    let (map, bytes) = (WorkersMap { nodes: ROOM.nodes }, std::fs::read(file).unwrap());
     let word = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
     (0..nodes).map(|node| word(map.sent(NodeId::new(node)))).collect()
 }

@@ -71,10 +71,10 @@ fn cluster() -> HaproxyCluster {
         speed: 1.0,
     };
     HaproxyCluster {
-        sites: vec!["alpha".into(), "beta".into()],
-        backends: vec!["alpha".into(), "beta".into()],
+        sites: ["alpha", "beta"].map(str::to_owned).into_iter().collect(),
+        backends: ["alpha", "beta"].map(str::to_owned).into_iter().collect(),
         cuts: vec![true, false],
-        nodes: vec![node("one", 1), node("two", 2)],
+        nodes: [node("one", 1), node("two", 2)].into_iter().collect(),
         drain_max: Duration::from_secs(5),
         scan: Duration::from_millis(1),
         stale: Duration::from_millis(150),
@@ -97,7 +97,7 @@ fn exchange(servers: &mut Servers, table: &mut Table, wanted: &[Wanted], now: Ti
 
 /// HAProxy that does as is wanted, where the first node serves alpha and the second beta.
 fn adapter(table: &mut Table) -> Servers {
-    let mut servers = Servers::new(cluster());
+    let mut servers = Servers::new(Arc::new(cluster()));
     let both = wanted([serving(ALPHA), serving(BETA)]);
     for now in [1, 2] {
         exchange(&mut servers, table, &both, ms(now));
@@ -247,7 +247,7 @@ fn a_process_that_began_before_the_front_may_have_replaced_another_unless_it_is_
     let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
     let cluster = || HaproxyCluster { drain_max: Duration::from_secs(60), ..cluster() };
     for (pid, requests) in [(ALONE, 0), (7, 1)] {
-        let (mut table, mut servers) = (Table::new(pid), Servers::new(cluster()));
+        let (mut table, mut servers) = (Table::new(pid), Servers::new(Arc::new(cluster())));
         for now in 1..9 {
             exchange(&mut servers, &mut table, &wanted([drains, serving(BETA)]), ms(now));
         }
@@ -274,8 +274,8 @@ fn what_is_cut_or_is_something_else_changes_nothing() {
 #[test]
 fn many_commands_go_over_several_connections_and_the_reads_over_one() {
     let mut cluster = cluster();
-    cluster.backends = vec![format!("{:b<4000}", "alpha"), format!("{:b<4000}", "beta")];
-    let mut servers = Servers::new(cluster);
+    cluster.backends = ["alpha", "beta"].map(|site| format!("{site:b<4000}")).into_iter().collect();
+    let mut servers = Servers::new(Arc::new(cluster));
     servers.sites = vec![vec![(Some(NODE), Server { name: "n1".into(), ..Server::default() })]; 2];
     let batch = servers.batch(&wanted([serving(ALPHA), serving(ALPHA)]), vec![]);
     let lengths: Vec<_> = batch.connections.iter().map(Vec::len).collect();
