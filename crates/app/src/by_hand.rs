@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{User, getuid};
 use sidelong_config::Cluster;
-use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, SiteId, Time};
+use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
 use time::OffsetDateTime;
@@ -81,6 +81,9 @@ impl Hand {
             )));
         }
         let (links, name) = (parts.links(None)?, parts.node_name(node));
+        if wish != Wish::Drain && parts.cluster.leaving.contains(&name) {
+            return Err(Failure::new(format!("{name} is about to leave the cluster")));
+        }
         Ok(Hand { parts, links, node, name, wish, force: false, waits: false })
     }
 
@@ -135,6 +138,35 @@ impl Hand {
                 _ if Instant::now() < deadline => std::thread::sleep(RETRY),
                 outcome => return Err(self.gave_up(plan, outcome)),
             }
+        }
+    }
+
+    /// Holds the node, which is said to leave by the roster that this goes by, and returns once no request is left there. The words of a
+    /// node that was held or free already are written anew. So whoever goes by an earlier roster cannot give it to a site any more: the
+    /// word has changed, or the epoch is seen to have. [`await_words`](Self::await_words) comes first.
+    ///
+    /// # Errors
+    /// If it cannot be held, with the reason.
+    pub(crate) fn leave(mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + BUSY_MAX;
+        loop {
+            let Some(own) = self.links.ownership(self.node) else {
+                return Err(Failure::new(format!("{} cannot be read", self.name)));
+            };
+            if !matches!(own.state, NodeState::Held | NodeState::Free) {
+                return self.carry_out().map(|_| ());
+            }
+            let held = Ownership { state: NodeState::Held, ..own.renewed() };
+            let (word, expected, new) = (Word::Ownership(self.node), own.encode(), held.encode());
+            let found = self.links.execute(Op::CompareAndSwap { word, expected, new });
+            if found == Reply::Value(expected) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::new(format!("{} does not come to rest", self.name)));
+            }
+            std::thread::sleep(RETRY);
+            self.links.scan(now());
         }
     }
 
@@ -380,7 +412,7 @@ fn now() -> Time {
 }
 
 /// The name of the user who runs this process; without one the number.
-fn user() -> String {
+pub(crate) fn user() -> String {
     let id = getuid();
     let user = User::from_uid(id).ok().flatten();
     user.map_or_else(|| format!("user {id}"), |user| user.name)

@@ -47,6 +47,7 @@ impl Follower {
             newest: Roster {
                 epoch: cluster.epoch,
                 lost: cluster.lost.clone(),
+                leaving: cluster.leaving.clone(),
                 slots: SlotTable::of(cluster),
                 file: ClusterFile::clone(&cluster.file),
             },

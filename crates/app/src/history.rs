@@ -22,6 +22,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
+use crate::by_hand::user;
 use crate::ended;
 use crate::failure::Failure;
 use crate::parts::Parts;
@@ -89,12 +90,29 @@ impl Record {
         }
     }
 
+    /// That this user has had a node join or leave.
+    pub(crate) fn of_member(node: &str, how: &str) -> Self {
+        Record {
+            at: text(OffsetDateTime::now_utc()),
+            by: user(),
+            node: Some(node.to_owned()),
+            from: None,
+            to: String::new(),
+            how: how.to_owned(),
+            took_us: 0,
+            why: None,
+            reason: None,
+            fault: None,
+        }
+    }
+
     /// The record as a line for people.
     pub fn plain(&self) -> String {
         let Record { at, by, node, from, to, how, took_us, why, fault, .. } = self;
         let (at, took_ms) = (at.replace('T', " "), *took_us as f64 / 1e3);
         let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         let what = match node {
+            Some(node) if [JOINED, LEFT].contains(&&**how) => format!("{node} {how}"),
             Some(node) if how == HELD => format!("{node} {to} -> held"),
             Some(node) if how == RESUMED => format!("{node} resumed at {to}"),
             Some(node) if how == PINNED => format!("{node} pinned at {to}"),
@@ -117,6 +135,10 @@ impl Record {
 pub const BY_HAND: &str = "by_hand";
 /// How a node was taken out of service.
 pub(crate) const HELD: &str = "held";
+/// How a node came into the cluster, and how it went.
+pub(crate) const JOINED: &str = "joined";
+/// See [`JOINED`].
+pub(crate) const LEFT: &str = "left";
 /// How a node was moved to stay.
 pub(crate) const PINNED: &str = "pinned";
 /// How a node was given back.
@@ -145,7 +167,7 @@ pub fn holders<'a>(run: &RunDirectory, movers: impl Iterator<Item = &'a str>) ->
     all.records.sort_by(|a, b| a.at.cmp(&b.at));
     for record in all.records {
         let Record { node: Some(node), by, at: since, how, reason, fault, .. } = record else { continue };
-        if how == RESUMED {
+        if [RESUMED, JOINED, LEFT].contains(&&*how) {
             holders.remove(&node);
         } else if reason.is_none() || fault.is_some() {
             holders.insert(node, Holder { by, since, fault });

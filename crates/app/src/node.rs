@@ -88,8 +88,12 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let shutdown = Shutdown::new();
     let hosts = Hosts::of(&parts.cluster);
     let take: Take = {
-        let hosts = Arc::clone(&hosts);
+        let (hosts, name, shutdown) = (Arc::clone(&hosts), name.clone(), shutdown.clone());
         Box::new(move |cluster| {
+            if cluster.nodes.values().all(|node| node.name != name) {
+                tracing::info!("{name} has left the cluster, and ends");
+                shutdown.finish();
+            }
             hosts.replace(&cluster);
             Ok(())
         })

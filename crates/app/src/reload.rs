@@ -1,14 +1,18 @@
 //! Changes what the parts on this machine go by: another cluster file, or an edge or front less. All of them adopt it, or none.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use sidelong_config::{Change, Cluster, ClusterFile, Takes, diff};
 use sidelong_edge::check_tls;
 use sidelong_fabric::RunDirectory;
-use sidelong_reconfig::front_region;
+use sidelong_layout::NodeId;
+use sidelong_reconfig::{front_region, load_region};
 
+use crate::by_hand::{Hand, Wish};
 use crate::failure::Failure;
-use crate::parts::{self, certificates};
+use crate::history::{BY_HAND, JOINED, LEFT, Log, Record};
+use crate::parts::{self, Parts, certificates};
 use crate::roster::{self, Roster};
 
 /// Pause between two looks at who has adopted it.
@@ -40,11 +44,12 @@ impl Reload {
         Ok(Reload { run, roster, file, changes })
     }
 
-    /// Has all parts that run adopt it within `wait`, and returns the epoch. If one refuses, all go back.
+    /// Has all parts that run adopt it within `wait`, and returns the epoch. Nodes that it has no more are held before, which takes until
+    /// no request is left there: with `waits` however long that is. If a part refuses it, or a node cannot be held, all go back.
     ///
     /// # Errors
-    /// If it has a change that no running cluster takes, or a part refuses it or does not answer: with the reasons.
-    pub fn carry_out(self, wait: Duration) -> Result<u64, Failure> {
+    /// If it has a change that no running cluster takes, a part refuses it or does not answer, or a node cannot be held: with the reasons.
+    pub fn carry_out(self, wait: Duration, waits: bool) -> Result<u64, Failure> {
         let Reload { run, roster, file, changes } = self;
         let stops: Vec<_> = changes
             .iter()
@@ -63,7 +68,84 @@ impl Reload {
             return Ok(roster.epoch);
         }
         let next = roster.followed_by(file, &run)?;
-        adopt(&run, &roster, next, wait)
+        let (old, new) = (roster.cluster()?, next.cluster()?);
+        let names = |cluster: &Cluster| -> BTreeSet<_> {
+            cluster.nodes.values().map(|node| node.name.clone()).collect()
+        };
+        let (before, after) = (names(&old), names(&new));
+        let leaving: BTreeSet<_> = before.difference(&after).cloned().collect();
+        let last = match leaving.is_empty() {
+            true => roster,
+            false => hold(&run, roster, leaving.clone(), wait, waits)?,
+        };
+        let next = Roster { epoch: last.epoch + 1, ..next };
+        let epoch = adopt(&run, &last, next, wait)?;
+        let parts = Parts::new(new)?;
+        after.difference(&before).for_each(|name| keep(&parts, name, JOINED));
+        leaving.iter().for_each(|name| keep(&parts, name, LEFT));
+        Ok(epoch)
+    }
+}
+
+/// Has all parts know that these nodes leave, holds them, and returns the roster that says so. If that fails, all is as it was.
+fn hold(
+    run: &RunDirectory,
+    last: Roster,
+    leaving: BTreeSet<String>,
+    wait: Duration,
+    waits: bool,
+) -> Result<Roster, Failure> {
+    let marked = Roster { epoch: last.epoch + 1, leaving: leaving.clone(), ..last.clone() };
+    adopt(run, &last, marked.clone(), wait)?;
+    let cluster = marked.cluster()?;
+    let mut held = Vec::new();
+    let mut failed = None;
+    for name in &leaving {
+        match hand(&cluster, name, Wish::Drain, waits).and_then(Hand::leave) {
+            Ok(()) => held.push(name),
+            // Nothing is left of a server that was the node's own process.
+            Err(_) if has_ended(run, &cluster, name) => {}
+            Err(Failure(why)) => {
+                failed = Some(format!("{name} cannot leave: {why}"));
+                break;
+            }
+        }
+    }
+    let Some(why) = failed else { return Ok(marked) };
+    let back = Roster { epoch: marked.epoch + 1, ..last };
+    adopt(run, &marked, back.clone(), wait)?;
+    let cluster = back.cluster()?;
+    for name in held {
+        let resumed = hand(&cluster, name, Wish::Resume, false).and_then(Hand::carry_out);
+        let _ = resumed.inspect_err(|Failure(why)| tracing::warn!("{name} stays held: {why}"));
+    }
+    Err(Failure::new(format!("nothing is changed, because {why}")))
+}
+
+/// A person's links to a cluster, for what becomes of a node.
+fn hand(cluster: &Cluster, name: &str, wish: Wish, waits: bool) -> Result<Hand, Failure> {
+    let slot = cluster.nodes.position(|node| node.name == name).unwrap_or_default();
+    let mut hand = Hand::new(Parts::new(cluster.clone())?, NodeId::new(slot), wish)?;
+    hand.waits = waits;
+    hand.await_words().map_err(Failure::new)?;
+    Ok(hand)
+}
+
+/// Whether the process of a node has ended that was its server, too.
+fn has_ended(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
+    let node = cluster.nodes.values().find(|node| node.name == name);
+    node.is_some_and(|node| !node.is_foreign) && !run.is_exposed(&load_region(name))
+}
+
+/// Keeps in the history that a node has joined or left.
+fn keep(parts: &Parts, name: &str, how: &str) {
+    match Log::open(parts, BY_HAND) {
+        Ok(Some(log)) => {
+            log.recorder().record(Record::of_member(name, how));
+            log.finish();
+        }
+        Ok(None) => {}
+        Err(Failure(why)) => tracing::warn!("{why}"),
     }
 }
 

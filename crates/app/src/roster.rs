@@ -38,6 +38,8 @@ pub struct Roster {
     pub epoch: u64,
     /// See [`Cluster::lost`].
     pub lost: BTreeSet<String>,
+    /// See [`Cluster::leaving`].
+    pub leaving: BTreeSet<String>,
     /// Who has which slot.
     pub slots: SlotTable,
     /// The file.
@@ -49,6 +51,7 @@ pub struct Roster {
 struct Head {
     epoch: u64,
     lost: BTreeSet<String>,
+    leaving: BTreeSet<String>,
     founding: u64,
     /// Slots for sites, nodes, and edges and fronts.
     capacity: [usize; 3],
@@ -66,6 +69,7 @@ impl Head {
         Head {
             epoch: roster.epoch,
             lost: roster.lost.clone(),
+            leaving: roster.leaving.clone(),
             founding: founding.unwrap_or_default(),
             capacity,
             sites: names(sites),
@@ -75,12 +79,12 @@ impl Head {
     }
 
     fn with(self, file: ClusterFile) -> Roster {
-        let Head { epoch, lost, founding, capacity: [sites, nodes, fronts], .. } = self;
+        let Head { epoch, lost, leaving, founding, capacity: [sites, nodes, fronts], .. } = self;
         let capacity = Some(Capacity { sites, nodes, fronts });
         let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
         let (sites, nodes, fronts) = (names(self.sites), names(self.nodes), names(self.fronts));
         let slots = SlotTable { sites, nodes, fronts, capacity, founding: Some(founding) };
-        Roster { epoch, lost, slots, file }
+        Roster { epoch, lost, leaving, slots, file }
     }
 }
 
@@ -114,7 +118,7 @@ impl Roster {
     /// If a value is not usable.
     pub(crate) fn of(&self, file: &ClusterFile) -> Result<Cluster, Failure> {
         let cluster = file.cluster_after(&self.slots, false)?;
-        Ok(Cluster { epoch: self.epoch, lost: self.lost.clone(), ..cluster })
+        Ok(Cluster { epoch: self.epoch, lost: self.lost.clone(), leaving: self.leaving.clone(), ..cluster })
     }
 
     /// That of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
@@ -128,7 +132,8 @@ impl Roster {
             Some(_) => slots.founding = Some(mix64(cluster.founding ^ epoch)),
             None => {}
         }
-        Roster { epoch, lost: BTreeSet::new(), slots, file: ClusterFile::clone(&cluster.file) }
+        let file = ClusterFile::clone(&cluster.file);
+        Roster { epoch, lost: BTreeSet::new(), leaving: BTreeSet::new(), slots, file }
     }
 
     /// The next one, with what `file` still has of those that were lost. Slots that are vacant are given away if all parts that run go by
@@ -154,7 +159,8 @@ impl Roster {
         }
         let lost = self.lost.iter().filter(|name| fronts.values().any(|front| front.name == **name));
         let lost = lost.cloned().collect();
-        Ok(Roster { epoch: self.epoch + 1, lost, slots: SlotTable::of(&cluster), file })
+        let leaving = BTreeSet::new();
+        Ok(Roster { epoch: self.epoch + 1, lost, leaving, slots: SlotTable::of(&cluster), file })
     }
 
     /// Whether a part of it runs.
@@ -287,7 +293,7 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
             // Parsing and checking once more takes as long as it did before.
             let is_as_given = same.slots == SlotTable::of(&cluster);
             return if is_as_given {
-                Ok(Cluster { epoch: same.epoch, lost: same.lost, ..cluster })
+                Ok(Cluster { epoch: same.epoch, lost: same.lost, leaving: same.leaving, ..cluster })
             } else {
                 same.cluster()
             };
@@ -311,6 +317,12 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
                     "another cluster, {name}, runs in {place}: give this one a run_dir of its own"
                 )));
             }
+            let known = last.cluster()?;
+            if has_part(cluster, part) && !has_part(&known, part) {
+                return Err(Failure::new(format!(
+                    "{part} is in this file, and not in the cluster that runs: `sidelong reload` has it join"
+                )));
+            }
             tracing::warn!(
                 "the cluster that runs goes by another file than this part was given, and so does this part: `sidelong reload` \
                  has them adopt the file"
@@ -331,6 +343,12 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
     next.lost.remove(part);
     next.write(run)?;
     next.cluster()
+}
+
+/// Whether a node, edge or front of the cluster has that name.
+fn has_part(cluster: &Cluster, name: &str) -> bool {
+    let is_node = cluster.nodes.values().any(|node| node.name == name);
+    is_node || cluster.fronts.values().any(|front| front.name == name)
 }
 
 /// Writes `next`, which follows the newest.

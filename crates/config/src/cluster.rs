@@ -43,6 +43,8 @@ pub struct Cluster {
     pub founding: u64,
     /// Edges and fronts of the file of which nothing is left, as a person has said: nobody waits for them.
     pub lost: BTreeSet<String>,
+    /// Nodes that are about to leave: whoever holds them does not give them back.
+    pub leaving: BTreeSet<String>,
     /// Its name.
     pub name: String,
     /// The directory of its regions, keys and process files.
@@ -253,6 +255,7 @@ impl Cluster {
             epoch: 0,
             founding: last.founding.unwrap_or_else(|| founding(&sites, &nodes, &fronts)),
             lost: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             name,
             run_dir,
             fabric: file.cluster.fabric,
@@ -277,6 +280,14 @@ impl Cluster {
 }
 
 impl Cluster {
+    /// Whether nodes may join and leave while its parts run: these are on one machine, where they share a roster; they read load by
+    /// themselves, and no node takes locks or keeps what edges look up by the names of all nodes.
+    pub fn is_open(&self) -> bool {
+        let is_here = self.secret.is_none() && matches!(self.fabric, Fabric::Auto | Fabric::Shm);
+        let is_read = self.load.scheme.is_one_sided() || self.load.scheme == Scheme::Auto;
+        is_here && is_read && self.baseline.by == MovedBy::Edge && !self.cache.documents
+    }
+
     /// Whether requests may be rejected for overload: by the target of a site, or by the rule `paper`.
     pub fn has_admission(&self) -> bool {
         match self.admission.rule {

@@ -64,10 +64,13 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
 pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
     let (pair, mut tables, differences) = compared(old, new)?;
     for Difference { key, new, .. } in differences {
-        if class(&key).is_some_and(|class| pair.takes(&key, class) == Takes::Nothing) {
+        // The order of entries is put right when all that come are there.
+        let is_order = ENTRIES.contains(&&*key);
+        if !is_order && class(&key).is_some_and(|class| pair.takes(&key, class) == Takes::Nothing) {
             put(&mut tables, &key, new);
         }
     }
+    arrange(&mut tables, "node", &written(&pair.new_cluster.file)?);
     ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
 }
 
@@ -107,7 +110,9 @@ impl Pair<'_> {
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
             Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
-            Stop(why) => return Takes::Stop(why),
+            Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
+            Member(_) if self.old_cluster.is_open() => return Takes::Nothing,
+            Member(why) | Stop(why) => return Takes::Stop(why),
             Own => own(),
             OwnAndMovers | Server => own().into_iter().chain(movers()).collect(),
             EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
@@ -208,7 +213,7 @@ fn walk(key: &str, old: Option<&Value>, new: Option<&Value>, found: &mut Vec<Dif
     }
 }
 
-/// Gives a key another value, or takes it away.
+/// Gives a key another value, or takes it away. A new entry of an array comes last.
 fn put(tables: &mut Value, key: &str, value: Option<Value>) {
     let (above, last) = key.rsplit_once('.').unwrap_or(("", key));
     let (mut at, mut path) = (tables, String::new());
@@ -225,18 +230,35 @@ fn put(tables: &mut Value, key: &str, value: Option<Value>) {
         at = next;
         path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     }
-    let Value::Table(table) = at else { return };
-    match value {
-        Some(value) => _ = table.insert(last.to_owned(), value),
-        None => _ = table.remove(last),
+    match (at, value) {
+        (Value::Table(table), Some(value)) => _ = table.insert(last.to_owned(), value),
+        (Value::Table(table), None) => _ = table.remove(last),
+        (Value::Array(array), Some(entry)) => array.push(entry),
+        (Value::Array(array), None) => {
+            let index = names_of(array).iter().position(|name| name == last);
+            index.into_iter().for_each(|index| _ = array.remove(index));
+        }
+        _ => {}
     }
+}
+
+/// Puts the entries of an array into the order of other ones, as far as both have them.
+fn arrange(tables: &mut Value, key: &str, as_in: &Value) {
+    let (Some(Value::Array(array)), Some(order)) = (tables.get_mut(key), as_in.get(key)) else { return };
+    let order = order.as_array().map(|order| names_of(order)).unwrap_or_default();
+    let mut named: Vec<_> = names_of(array).into_iter().zip(std::mem::take(array)).collect();
+    named.sort_by_key(|(name, _)| order.iter().position(|other| other == name));
+    *array = named.into_iter().map(|(_, entry)| entry).collect();
 }
 
 /// The tables of an array, by name.
 fn entries(array: Option<&Value>) -> Vec<(String, &Value)> {
     let tables = array.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let of_tables = tables.iter().map(|table| table.get("name").and_then(Value::as_str).unwrap_or_default());
-    names(of_tables).into_iter().zip(tables).collect()
+    names_of(tables).into_iter().zip(tables).collect()
+}
+
+fn names_of(tables: &[Value]) -> Vec<String> {
+    names(tables.iter().map(|table| table.get("name").and_then(Value::as_str).unwrap_or_default()))
 }
 
 fn find<'a>(entries: &[(String, &'a Value)], name: &str) -> Option<&'a Value> {

@@ -229,13 +229,17 @@ impl Links {
                 words.forget(NodeId::new(slot));
             }
             words.nodes[slot] = name.map(|name| {
-                let items = || slot..slot + 1;
                 let (region, shapes) = (&*words_region(name), &[(RegionKind::Words, WORDS_BYTES)]);
-                let own = scanner.link(&Target { region, shapes, guess: 0, access, items: items() });
-                let (region, shapes) = (&*load_region(name), &LOAD_SHAPES);
-                let target = Target { region, shapes, guess: 0, access: Access::ReadOnly, items: items() };
-                NodeLinks { name: name.clone(), words: own, ack: is_changed.then(|| scanner.link(&target)) }
+                let target = Target { region, shapes, guess: 0, access, items: slot..slot + 1 };
+                NodeLinks { name: name.clone(), words: scanner.link(&target), ack: None }
             });
+        }
+        // All nodes' words come before: one that cannot be reached may use up a scan's time for links.
+        for (slot, node) in words.nodes.iter_mut().enumerate().filter(|_| is_changed) {
+            let Some(NodeLinks { name, ack: ack @ None, .. }) = node else { continue };
+            let (region, access) = (&*load_region(name), Access::ReadOnly);
+            let items = slot..slot + 1;
+            *ack = Some(scanner.link(&Target { region, shapes: &LOAD_SHAPES, guess: 0, access, items }));
         }
         let (kind, len) = (RegionKind::Front, FrontMap { nodes: words.nodes.len() }.len());
         words.fronts.resize_with(members.fronts.len().max(words.fronts.len()), || None);

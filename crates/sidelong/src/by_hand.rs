@@ -105,7 +105,7 @@ pub(crate) fn resume(args: &ResumeArgs, is_quiet: bool) -> Result<(), Failure> {
 pub(crate) fn move_to(args: &MoveArgs, is_quiet: bool) -> Result<(), Failure> {
     let named = named(&args.of, &args.node)?;
     let names = || named.cluster.sites.values().map(|site| site.name.as_str());
-    let site = names().position(|name| name == args.site);
+    let site = named.cluster.sites.position(|site| site.name == args.site);
     let site = site.ok_or_else(|| unknown(&named.file, "site", &args.site, names().collect()))?;
     carry_out(named, Wish::Move(SiteId::new(site)), |hand| hand.force = args.force, is_quiet)
 }
@@ -140,7 +140,7 @@ fn named(of: &RunningArgs, name: &str) -> Result<Named, Failure> {
     };
     let cluster = cluster::cluster(&file, of.fabric)?;
     let names = || cluster.nodes.values().map(|node| node.name.as_str());
-    let node = names().position(|node| node == name);
+    let node = cluster.nodes.position(|node| node.name == name);
     let node = NodeId::new(node.ok_or_else(|| unknown(&file, "node", name, names().collect()))?);
     Ok(Named { file, cluster, node })
 }

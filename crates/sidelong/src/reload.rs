@@ -29,6 +29,9 @@ pub(crate) struct ReloadArgs {
     /// Longest wait for the parts to take it over.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
+    /// Wait for the requests at nodes that leave as long as they take, not `reconfig.drain_ms_max` at most.
+    #[arg(long)]
+    pub(crate) wait: bool,
 }
 
 const RELOAD_END: &str = "\
@@ -52,7 +55,7 @@ pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
     } else if reload.changes.is_empty() {
         format!("{file}: nothing has changed\n")
     } else {
-        let epoch = reload.carry_out(args.timeout)?;
+        let epoch = reload.carry_out(args.timeout, args.wait)?;
         format!("{told}{file}: all parts that run go by it (epoch {epoch})\n")
     };
     if is_quiet { Ok(()) } else { say(said) }
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
 
 /// Has the parts adopt the file of one that was told to by SIGHUP.
 pub(crate) fn hang_up(path: &Path) {
-    let reloaded = cluster::load(path).and_then(|file| Reload::new(file)?.carry_out(WAIT));
+    let reloaded = cluster::load(path).and_then(|file| Reload::new(file)?.carry_out(WAIT, false));
     match reloaded {
         Ok(epoch) => tracing::info!(epoch, "SIGHUP: all parts that run go by {}", path.display()),
         Err(Failure(why)) => tracing::error!("SIGHUP: {why}"),

@@ -38,6 +38,12 @@ fn edge(address: IpAddr, number: u16) -> EdgeEntry {
     EdgeEntry { admin: Some(at(ADMIN)), ..EdgeEntry::new(format!("edge{}", number + 1), at(EDGES)) }
 }
 
+/// The node with a number.
+fn node(address: IpAddr, number: u16) -> NodeEntry {
+    let at = |port| SocketAddr::new(address, port + number);
+    NodeEntry { admin: Some(at(NODES_ADMIN)), ..NodeEntry::new(format!("n{}", number + 1), 1, at(NODES)) }
+}
+
 impl Cluster {
     /// Sites with these names and numbers of nodes, floors of 1 and the host NAME.test; two edges; no load.
     pub fn new(sites: &[(&str, usize)]) -> Self {
@@ -46,7 +52,6 @@ impl Cluster {
         let directory = tempfile::Builder::new().prefix("sidelong-test-").tempdir_in(base).unwrap();
         let claim = claim();
         let address = claim.local_addr().unwrap().ip();
-        let at = |port| SocketAddr::new(address, port);
         let mut file = ClusterFile::default();
         // On a busy machine connecting may be slow.
         file.limits.connect_timeout = Duration::from_secs(2);
@@ -55,12 +60,7 @@ impl Cluster {
         file.sites =
             sites.iter().map(|(name, nodes)| SiteEntry::new(*name, format!("{name}.test"), *nodes)).collect();
         let nodes: usize = sites.iter().map(|(_, nodes)| nodes).sum();
-        file.nodes = (0..nodes as u16)
-            .map(|k| NodeEntry {
-                admin: Some(at(NODES_ADMIN + k)),
-                ..NodeEntry::new(format!("n{}", k + 1), 1, at(NODES + k))
-            })
-            .collect();
+        file.nodes = (0..nodes as u16).map(|k| node(address, k)).collect();
         file.edges = (0..2).map(|k| edge(address, k)).collect();
         Cluster { file, directory, address, _claim: claim }
     }
@@ -70,6 +70,12 @@ impl Cluster {
         let edge = edge(self.address, self.file.edges.len() as u16);
         self.file.edges.push(edge);
         self
+    }
+
+    /// Adds an entry for the node of that name, `n` and a number.
+    pub fn add_node(&mut self, name: &str) {
+        let number: u16 = name[1..].parse().expect("a number");
+        self.file.nodes.push(node(self.address, number - 1));
     }
 
     /// The layout of `config demo`: three sites with 3, 3 and 2 nodes.

@@ -140,9 +140,15 @@ impl Here {
     }
 
     /// Ends it once its requests in flight are answered, and waits until it has.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        self.ended();
+    }
+
+    /// Ends it likewise, and returns the events that nobody has looked at.
+    pub fn ended(mut self) -> Vec<Event> {
         self.finish();
         self.work.take().expect("it is ended once").wait().unwrap_or_else(|why| panic!("{}", why.0));
+        self.events.lock().unwrap().try_iter().collect()
     }
 
     /// Waits until it ends by itself; the reason, in one line.
@@ -199,7 +205,8 @@ impl Cluster {
     /// The reason why nothing is changed.
     pub fn reload(&self) -> Result<u64, String> {
         let file = cluster(&self.file)?.file;
-        let reload = Reload::new(ClusterFile::clone(&file)).and_then(|reload| reload.carry_out(PATIENCE));
+        let reload =
+            Reload::new(ClusterFile::clone(&file)).and_then(|reload| reload.carry_out(PATIENCE, false));
         reload.map_err(|why| why.0)
     }
 
@@ -224,8 +231,17 @@ impl Cluster {
     /// # Errors
     /// The reason why it stays where it is.
     pub fn move_to(&self, node: &str, site: &str) -> Result<String, String> {
-        let index = self.file.sites.iter().position(|entry| entry.name == site).expect("it has the site");
-        self.by_hand(node, Wish::Move(SiteId::new(index)), |_| ())
+        let current = self.current()?;
+        let slot = current.sites.position(|entry| entry.name == site).expect("it has the site");
+        self.by_hand(node, Wish::Move(SiteId::new(slot)), |_| ())
+    }
+
+    /// The cluster as its parts go by it.
+    ///
+    /// # Errors
+    /// If that cannot be used.
+    pub fn current(&self) -> Result<sidelong_config::Cluster, String> {
+        sidelong_app::roster::current(cluster(&self.file)?).map_err(|why| why.0)
     }
 
     /// Makes of a node what a person wants, who may `change` how.
@@ -233,10 +249,10 @@ impl Cluster {
     /// # Errors
     /// The reason why it is not done.
     pub fn by_hand(&self, node: &str, wish: Wish, change: impl FnOnce(&mut Hand)) -> Result<String, String> {
-        let index = self.file.nodes.iter().position(|entry| entry.name == node).expect("it has the node");
+        let current = self.current()?;
+        let slot = current.nodes.position(|entry| entry.name == node).expect("it has the node");
         let hand = || {
-            let parts = Parts::new(cluster(&self.file).map_err(Failure::new)?)?;
-            let mut hand = Hand::new(parts, NodeId::new(index), wish)?;
+            let mut hand = Hand::new(Parts::new(current)?, NodeId::new(slot), wish)?;
             change(&mut hand);
             hand.await_words().map_err(Failure::new)?;
             hand.carry_out()

@@ -29,6 +29,8 @@ pub(super) enum Class {
     All,
     /// As `All`, unless it gives the cluster its first command or takes its last.
     Command,
+    /// It comes or goes while the parts run, unless the cluster is one whose members must stay the same.
+    Member(&'static str),
     /// All parts must be stopped.
     Stop(&'static str),
 }
@@ -95,7 +97,8 @@ const CLASSES: &[(&str, Class)] = &[
     ("site.*", Stop(SITES)),
     ("site.*.hosts", Live),
     ("site.*.connect", Movers),
-    ("site.*.nodes", All),
+    // Of a cluster that starts.
+    ("site.*.nodes", Live),
     ("site.*.floor", Live),
     ("site.*.ceiling", Live),
     ("site.*.priority", Live),
@@ -107,9 +110,9 @@ const CLASSES: &[(&str, Class)] = &[
     ("site.*.on_enter", Command),
     ("site.*.on_leave", Command),
     ("site.*.drain", All),
-    ("node", Stop("the order of nodes numbers them")),
-    ("node.*", Stop(NODES)),
-    ("node.*.count", Stop(NODES)),
+    ("node", Member("the order of nodes numbers them")),
+    ("node.*", Member(NODES)),
+    ("node.*.count", Member(NODES)),
     ("node.*.listen", Server),
     ("node.*.server", Server),
     ("node.*.serves", Server),

@@ -1,9 +1,15 @@
 //! A cluster that goes by a changed file while it serves, on threads of this process.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use sidelong_app::Event;
+use sidelong_layout::Budget;
 use sidelong_testing::words::Word;
 use sidelong_testing::{Client, Cluster, Here, eventually, try_get};
-
-use sidelong_layout::Budget;
+use sidelong_workload::origin::NODE_HEADER;
 
 /// Sites alpha and beta with two nodes each, and two edges.
 fn cluster() -> Cluster {
@@ -99,4 +105,123 @@ fn a_part_that_starts_again_goes_by_what_the_others_have() {
     assert_eq!(status(&cluster, 1, "later.test"), 421);
     assert_eq!(cluster.move_to("n1", "beta").map(|_| ()), Ok(()), "moves go on");
     drop((again, parts));
+}
+
+/// Requests of both sites at both edges for as long as this lives.
+struct Load {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(cluster: &Cluster) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = |(edge, host): (SocketAddr, &'static str)| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                let mut client = Client::connect(edge);
+                let mut failed = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    match client.ask("GET", host, "/o/1/1") {
+                        Ok(reply) if reply.status == 200 => {}
+                        other => failed.push(format!("{host}: {other:?}")),
+                    }
+                }
+                failed
+            })
+        };
+        let edges = (0..cluster.file.edges.len()).map(|edge| cluster.edge(edge));
+        let pairs = edges.flat_map(|edge| ["alpha.test", "beta.test"].map(|host| (edge, host)));
+        let clients = pairs.map(client).collect();
+        Load { stop, clients }
+    }
+
+    /// What has failed.
+    fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    }
+}
+
+/// Ends a node, which has had no request for a site that it did not serve.
+fn end(node: Here) {
+    let said = node.ended();
+    assert!(!said.iter().any(|event| matches!(event, Event::Misdirected { .. })), "{said:?}");
+}
+
+/// Node `name` answers a request of `host` at each edge.
+fn answers(cluster: &Cluster, name: &str, host: &str) -> bool {
+    (0..2).all(|edge| {
+        (0..8).any(|_| {
+            let reply = try_get(cluster.edge(edge), host, "/o/1/1");
+            reply.is_ok_and(|reply| reply.header(NODE_HEADER).as_deref() == Some(name))
+        })
+    })
+}
+
+#[test]
+fn nodes_join_and_leave_under_load() {
+    let mut cluster = cluster();
+    let mut parts = cluster.serving_here();
+    let load = Load::start(&cluster);
+
+    cluster.add_node("n5");
+    assert!(cluster.try_here("node", "n5").err().unwrap().contains("`sidelong reload` has it join"));
+    assert_eq!(cluster.reload(), Ok(2));
+    let fifth = cluster.here("node", "n5");
+    assert!(cluster.move_to("n5", "beta").is_ok());
+    eventually("it gets requests", || answers(&cluster, "n5", "beta.test"));
+
+    // It goes, and the part with it. What has its place next is another site's.
+    cluster.file.nodes.pop();
+    assert_eq!(cluster.reload(), Ok(4), "that it leaves, and that it has left");
+    eventually("its part ends", || !fifth.is_running());
+    cluster.add_node("n6");
+    assert_eq!(cluster.reload(), Ok(5));
+    let slots = cluster.current().unwrap().nodes;
+    assert_eq!((slots.len(), slots.position(|node| node.name == "n6")), (5, Some(4)), "in the same place");
+    let sixth = cluster.here("node", "n6");
+    assert!(cluster.move_to("n6", "alpha").is_ok());
+    eventually("it gets requests", || answers(&cluster, "n6", "alpha.test"));
+
+    // One that was there from the start leaves, and the first comes back.
+    cluster.file.nodes.remove(0);
+    assert_eq!(cluster.reload(), Ok(7));
+    let first = parts.pop().unwrap();
+    eventually("its part ends", || !first.is_running());
+    end(first);
+    end(fifth);
+    cluster.add_node("n5");
+    assert_eq!(cluster.reload(), Ok(8));
+    let fifth = cluster.here("node", "n5");
+    assert!(cluster.move_to("n5", "alpha").is_ok());
+    eventually("it gets requests", || answers(&cluster, "n5", "alpha.test"));
+
+    assert_eq!(load.end(), Vec::<String>::new());
+    let known = |name: &str| cluster.figure(0, &format!("node_up{{node=\"{name}\"}}"));
+    assert_eq!((known("n1"), known("n6")), (None, Some(1.0)), "a node that has left has no series");
+    let nodes = parts.split_off(2);
+    drop(parts);
+    nodes.into_iter().chain([fifth, sixth]).for_each(end);
+}
+
+/// A node that cannot be drained stays, and so does all else.
+#[test]
+fn a_node_that_cannot_leave_stays() {
+    let mut cluster = cluster();
+    cluster.file.sites[0].floor = 2;
+    let parts = cluster.serving_here();
+    let before = cluster.file.clone();
+    cluster.add_node("n5");
+    cluster.file.nodes.remove(0);
+    let refused = cluster.reload().unwrap_err();
+    assert!(
+        refused.starts_with("nothing is changed, because n1 cannot leave: alpha is at its floor of 2"),
+        "{refused}"
+    );
+    assert_eq!(cluster.current().unwrap().nodes.values().count(), 4);
+    cluster.file = before;
+    assert!(parts.iter().all(Here::is_running));
+    assert_eq!(status(&cluster, 0, "alpha.test"), 200);
+    assert!(cluster.drain("n3").is_ok(), "persons go on");
 }
