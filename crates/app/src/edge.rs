@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sidelong_config::Capacity;
+use sidelong_config::{Capacity, Cluster};
 use sidelong_edge::{
     AdapterMembers, Adopted, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate,
     Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
@@ -76,7 +76,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let (live, name) = (edge.live(), spec.name.clone());
     let (adopts, take) = adopting(
         &parts,
-        &spec.name,
+        (&spec.name, &shutdown),
         exchange.as_ref(),
         |_| Ok(None),
         move |parts| {
@@ -113,7 +113,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
 /// controlled by what `adapter` makes of them, and requests with `publish`.
 pub(crate) fn adopting(
     parts: &Arc<Parts>,
-    name: &str,
+    (name, shutdown): (&str, &Shutdown),
     exchange: Option<&Exchange>,
     adapter: impl Fn(&Parts) -> Result<Option<AdapterMembers>, Failure> + Send + 'static,
     publish: impl Fn(&Parts) + Clone + Send + 'static,
@@ -121,7 +121,14 @@ pub(crate) fn adopting(
     let (sender, adopts) = mpsc::sync_channel(1);
     let (parts, name) = (Arc::clone(parts), name.to_owned());
     let peers = exchange.map(|exchange| Arc::clone(&exchange.peers));
-    let take = move |cluster| {
+    let shutdown = shutdown.clone();
+    let take = move |cluster: Cluster| {
+        let is_there = cluster.fronts.values().any(|front| front.name == name);
+        if !is_there || cluster.leaving.contains(&name) {
+            tracing::info!("{name} leaves the cluster, and ends");
+            shutdown.finish();
+            return Ok(());
+        }
         let newer = parts.by(cluster);
         let (publish, peers, others) = (publish.clone(), peers.clone(), newer.peers(&name));
         let adapter = adapter(&newer)?;

@@ -56,7 +56,7 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let room = choice_map(&parts.cluster);
     let adapter_name = spec.name.clone();
     let adapted = move |parts: &Parts| adapted(parts, &adapter_name, room).map(Some);
-    let (adopts, take) = adopting(&parts, &spec.name, exchange.as_ref(), adapted, |_| ());
+    let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), adapted, |_| ());
     memory.guard(&parts, index, &regions, take, &shutdown)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());

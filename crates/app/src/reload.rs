@@ -64,43 +64,64 @@ impl Reload {
                 stops.join("; ")
             )));
         }
-        if changes.is_empty() {
+        if changes.is_empty() && roster.leaving.is_empty() {
             return Ok(roster.epoch);
         }
         let next = roster.followed_by(file, &run)?;
         let (old, new) = (roster.cluster()?, next.cluster()?);
-        let names = |cluster: &Cluster| -> BTreeSet<_> {
-            cluster.nodes.values().map(|node| node.name.clone()).collect()
-        };
-        let (before, after) = (names(&old), names(&new));
-        let leaving: BTreeSet<_> = before.difference(&after).cloned().collect();
-        let last = match leaving.is_empty() {
-            true => roster,
-            false => hold(&run, roster, leaving.clone(), wait, waits)?,
-        };
+        let joined = (
+            difference(&node_names(&new), &node_names(&old)),
+            difference(&front_names(&new), &front_names(&old)),
+        );
+        let (nodes, fronts) = (
+            difference(&node_names(&old), &node_names(&new)),
+            difference(&front_names(&old), &front_names(&new)),
+        );
+        may_end(&run, &roster, &old, &fronts)?;
+        let mut last = roster;
+        if !nodes.is_empty() {
+            last = hold(&run, last, &nodes, wait, waits)?;
+        }
+        if !fronts.is_empty() {
+            last = end(&run, last, &fronts, wait)?;
+        }
         let next = Roster { epoch: last.epoch + 1, ..next };
         let epoch = adopt(&run, &last, next, wait)?;
         let parts = Parts::new(new)?;
-        after.difference(&before).for_each(|name| keep(&parts, name, JOINED));
-        leaving.iter().for_each(|name| keep(&parts, name, LEFT));
+        joined.0.iter().chain(&joined.1).for_each(|name| keep(&parts, name, JOINED));
+        nodes.iter().chain(&fronts).for_each(|name| keep(&parts, name, LEFT));
         Ok(epoch)
     }
+}
+
+type Names = BTreeSet<String>;
+
+fn node_names(cluster: &Cluster) -> Names {
+    cluster.nodes.values().map(|node| node.name.clone()).collect()
+}
+
+fn front_names(cluster: &Cluster) -> Names {
+    cluster.fronts.values().map(|front| front.name.clone()).collect()
+}
+
+fn difference(of: &Names, without: &Names) -> Names {
+    of.difference(without).cloned().collect()
 }
 
 /// Has all parts know that these nodes leave, holds them, and returns the roster that says so. If that fails, all is as it was.
 fn hold(
     run: &RunDirectory,
     last: Roster,
-    leaving: BTreeSet<String>,
+    nodes: &Names,
     wait: Duration,
     waits: bool,
 ) -> Result<Roster, Failure> {
-    let marked = Roster { epoch: last.epoch + 1, leaving: leaving.clone(), ..last.clone() };
+    let marked = Roster { epoch: last.epoch + 1, leaving: nodes.clone(), ..last.clone() };
     adopt(run, &last, marked.clone(), wait)?;
     let cluster = marked.cluster()?;
     let mut held = Vec::new();
     let mut failed = None;
-    for name in &leaving {
+    for name in nodes {
         match hand(&cluster, name, Wish::Drain, waits).and_then(Hand::leave) {
             Ok(()) => held.push(name),
             // Nothing is left of a server that was the node's own process.
@@ -120,6 +141,41 @@ fn hold(
         let _ = resumed.inspect_err(|Failure(why)| tracing::warn!("{name} stays held: {why}"));
     }
     Err(Failure::new(format!("nothing is changed, because {why}")))
+}
+
+/// Whether these edges and fronts may leave: a proxy of another make goes on when its front ends, so a person must have said that nothing
+/// is left of it.
+///
+/// # Errors
+/// If one may not.
+fn may_end(run: &RunDirectory, roster: &Roster, cluster: &Cluster, names: &Names) -> Result<(), Failure> {
+    for front in cluster.fronts.values().filter(|front| names.contains(&front.name)) {
+        let (name, is_gone) = (&front.name, !run.is_exposed(&front_region(&front.name)));
+        if let Some(entry) = front.controls.as_ref().filter(|_| !(is_gone && roster.lost.contains(name))) {
+            let proxy = entry.proxy;
+            return Err(Failure::new(format!(
+                "nothing is changed, because {proxy} of front {name} may have requests: stop {proxy}, then the front, say \
+                 `sidelong remove {name} --lost`, and reload once more"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Has these edges end, once their requests have, and returns the roster by which they do. Those that do not run have ended.
+fn end(run: &RunDirectory, last: Roster, edges: &Names, wait: Duration) -> Result<Roster, Failure> {
+    let leaving = last.leaving.union(edges).cloned().collect();
+    let marked = Roster { epoch: last.epoch + 1, leaving, ..last.clone() };
+    roster::change(run, &marked)?;
+    let deadline = Instant::now() + wait + last.file.limits.response_timeout;
+    let runs = |name: &&String| run.is_exposed(&front_region(name));
+    while edges.iter().any(|name| runs(&name)) && Instant::now() < deadline {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    match edges.iter().find(runs) {
+        None => Ok(marked),
+        Some(name) => Err(Failure::new(format!("{name} has not ended: end it, and reload once more"))),
+    }
 }
 
 /// A person's links to a cluster, for what becomes of a node.

@@ -157,8 +157,10 @@ impl Roster {
                  room for twice as many as the file has"
             )));
         }
-        let lost = self.lost.iter().filter(|name| fronts.values().any(|front| front.name == **name));
-        let lost = lost.cloned().collect();
+        // Nobody waits for one that has never been there: when it starts, it says so (`enter`).
+        let is_new = |name: &String| self.slots.fronts.0.position(|known| known == name).is_none();
+        let names = fronts.values().map(|front| &front.name);
+        let lost = names.filter(|name| self.lost.contains(*name) || is_new(name)).cloned().collect();
         let leaving = BTreeSet::new();
         Ok(Roster { epoch: self.epoch + 1, lost, leaving, slots: SlotTable::of(&cluster), file })
     }

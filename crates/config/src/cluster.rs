@@ -41,9 +41,10 @@ pub struct Cluster {
     /// What parts must have alike of a cluster that has begun: a hash of the names of its sites, nodes and movers in the order of the
     /// first file.
     pub founding: u64,
-    /// Edges and fronts of the file of which nothing is left, as a person has said: nobody waits for them.
+    /// Edges and fronts of the file for which nobody waits: nothing of them is left, as a person has said, or they have never been
+    /// there.
     pub lost: BTreeSet<String>,
-    /// Nodes that are about to leave: whoever holds them does not give them back.
+    /// Nodes and edges that are about to leave: nodes are held, and nobody gives them back; edges end.
     pub leaving: BTreeSet<String>,
     /// Its name.
     pub name: String,

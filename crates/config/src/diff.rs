@@ -66,11 +66,17 @@ pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
     for Difference { key, new, .. } in differences {
         // The order of entries is put right when all that come are there.
         let is_order = ENTRIES.contains(&&*key);
-        if !is_order && class(&key).is_some_and(|class| pair.takes(&key, class) == Takes::Nothing) {
+        let is_live = |class| match (class, pair.takes(&key, class)) {
+            (_, Takes::Nothing) => true,
+            (class, Takes::Restart(_)) => matches!(class, Class::Member(_)),
+            (_, Takes::Stop(_)) => false,
+        };
+        if !is_order && class(&key).is_some_and(is_live) {
             put(&mut tables, &key, new);
         }
     }
-    arrange(&mut tables, "node", &written(&pair.new_cluster.file)?);
+    let order = written(&pair.new_cluster.file)?;
+    ["node", "edge", "front"].into_iter().for_each(|key| arrange(&mut tables, key, &order));
     ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
 }
 
@@ -111,8 +117,10 @@ impl Pair<'_> {
             Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
-            Member(_) if self.old_cluster.is_open() => return Takes::Nothing,
-            Member(why) | Stop(why) => return Takes::Stop(why),
+            Member(why) if !self.old_cluster.is_open() => return Takes::Stop(why),
+            Member(_) if key.starts_with("edge.") => agents().map(|node| node.name.clone()).collect(),
+            Member(_) => return Takes::Nothing,
+            Stop(why) => return Takes::Stop(why),
             Own => own(),
             OwnAndMovers | Server => own().into_iter().chain(movers()).collect(),
             EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),

@@ -29,7 +29,8 @@ pub(super) enum Class {
     All,
     /// As `All`, unless it gives the cluster its first command or takes its last.
     Command,
-    /// It comes or goes while the parts run, unless the cluster is one whose members must stay the same.
+    /// It comes or goes while the parts run, unless the cluster is one whose members must stay the same. If it is an edge, the agents
+    /// restart that tell the connections of edges from those of others by their addresses.
     Member(&'static str),
     /// All parts must be stopped.
     Stop(&'static str),
@@ -138,8 +139,8 @@ const CLASSES: &[(&str, Class)] = &[
     ("node.*.http2", Movers),
     ("node.*.ready", Command),
     ("node.*.ready.*", Command),
-    ("edge", Stop("the order of edges numbers them")),
-    ("edge.*", Stop(FRONTS)),
+    ("edge", Member("the order of edges numbers them")),
+    ("edge.*", Member(FRONTS)),
     ("edge.*.listen", EdgeAddress),
     ("edge.*.fabric_listen", All),
     ("edge.*.admin", Own),
@@ -151,8 +152,8 @@ const CLASSES: &[(&str, Class)] = &[
     ("edge.*.via", Live),
     ("edge.*.access_log", Own),
     ("edge.*.threads", Own),
-    ("front", Stop("the order of fronts numbers them")),
-    ("front.*", Stop(FRONTS)),
+    ("front", Member("the order of fronts numbers them")),
+    ("front.*", Member(FRONTS)),
     ("front.*.proxy", Own),
     ("front.*.dir", Own),
     ("front.*.group", Own),
