@@ -81,7 +81,7 @@ impl Hand {
             )));
         }
         let (links, name) = (parts.links(None)?, parts.node_name(node));
-        if wish != Wish::Drain && parts.cluster.leaving.contains(&name) {
+        if wish != Wish::Drain && parts.cluster.standing.leaving.contains(&name) {
             return Err(Failure::new(format!("{name} is about to leave the cluster")));
         }
         Ok(Hand { parts, links, node, name, wish, force: false, waits: false })
@@ -92,6 +92,15 @@ impl Hand {
     /// # Errors
     /// If it cannot be done, with the reason.
     pub fn carry_out(mut self) -> Result<String, Failure> {
+        self.work()
+    }
+
+    /// Holds the node, for what that is a step to.
+    fn hold(&mut self) -> Result<(), Failure> {
+        self.work().map(|_| ())
+    }
+
+    fn work(&mut self) -> Result<String, Failure> {
         let wish = self.wish;
         let began = Instant::now();
         let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
@@ -154,12 +163,10 @@ impl Hand {
                 return Err(Failure::new(format!("{} cannot be read", self.name)));
             };
             if !matches!(own.state, NodeState::Held | NodeState::Free) {
-                return self.carry_out().map(|_| ());
+                return self.hold();
             }
             let held = Ownership { state: NodeState::Held, ..own.renewed() };
-            let (word, expected, new) = (Word::Ownership(self.node), own.encode(), held.encode());
-            let found = self.links.execute(Op::CompareAndSwap { word, expected, new });
-            if found == Reply::Value(expected) {
+            if self.swap(own, held) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
@@ -168,6 +175,51 @@ impl Hand {
             std::thread::sleep(RETRY);
             self.links.scan(now());
         }
+    }
+
+    /// Has the node be of none of the sites that close, once no request is left there: what serves one becomes free; what a person holds is
+    /// then of the site that stays. [`await_words`](Self::await_words) comes first.
+    ///
+    /// # Errors
+    /// If it cannot leave its site, with the reason.
+    pub(crate) fn free(mut self, closing: &[SiteId], stays: SiteId) -> Result<(), Failure> {
+        self.force = true;
+        let deadline = Instant::now() + self.parts.cluster.reconfig.drain_max + BUSY_MAX;
+        let mut was_held = None;
+        loop {
+            let Some(own) = self.links.ownership(self.node) else {
+                return Err(Failure::new(format!("{} cannot be read", self.name)));
+            };
+            let is_of_it = |site: Option<SiteId>| site.is_some_and(|site| closing.contains(&site));
+            if !is_of_it(own.site) && !is_of_it(own.next) {
+                return Ok(());
+            }
+            match own.state {
+                NodeState::Held => {
+                    let next = match was_held.get_or_insert(true) {
+                        true => own.now(NodeState::Held, stays),
+                        false => Ownership::replacing(own.encode(), None),
+                    };
+                    self.swap(own, next);
+                }
+                NodeState::Serving | NodeState::Pinned => {
+                    was_held = Some(false);
+                    self.hold()?;
+                }
+                NodeState::Free | NodeState::Draining | NodeState::Changing => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::new(format!("{} does not come to rest", self.name)));
+            }
+            std::thread::sleep(RETRY);
+            self.links.scan(now());
+        }
+    }
+
+    /// Swaps the node's word, unless it has changed.
+    fn swap(&mut self, own: Ownership, next: Ownership) -> bool {
+        let (word, expected, new) = (Word::Ownership(self.node), own.encode(), next.encode());
+        self.links.execute(Op::CompareAndSwap { word, expected, new }) == Reply::Value(expected)
     }
 
     /// Waits until the words can be read, for a bounded time.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use sidelong_config::{Cluster, Node, Site};
 use sidelong_edge::Counts;
 use sidelong_fabric::Region;
@@ -26,6 +27,28 @@ pub(crate) struct Changer {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The sites as a node knows them, which may change meanwhile, and their commands.
+pub(crate) struct Sites(ArcSwap<Known>);
+
+struct Known {
+    commands: Commands,
+    pool: Pool,
+}
+
+impl Sites {
+    /// For a node whose commands `runner` becomes.
+    pub(crate) fn of(parts: &Parts, node: &Node, runner: Vec<OsString>) -> Arc<Self> {
+        let commands = commands(&parts.cluster, node, runner);
+        Arc::new(Sites(ArcSwap::from_pointee(Known { commands, pool: parts.pool() })))
+    }
+
+    /// Goes by others from now on. A change that has begun ends by those that it began with.
+    pub(crate) fn replace(&self, parts: &Parts, node: &Node) {
+        let commands = commands(&parts.cluster, node, self.0.load().commands.runner.clone());
+        self.0.store(Arc::new(Known { commands, pool: parts.pool() }));
+    }
+}
+
 /// How many changes ended in each way.
 #[derive(Default)]
 struct Ends {
@@ -35,15 +58,13 @@ struct Ends {
 }
 
 impl Changer {
-    /// For a node with the ownership in `words` and the acknowledgements in `load`, whose commands `runner` becomes. `None` if no site
-    /// has commands.
+    /// For a node with the ownership in `words` and the acknowledgements in `load`. `None` if no site has commands.
     ///
     /// # Errors
     /// If the thread cannot start.
     pub(crate) fn start(
         parts: &Parts,
-        node: &Node,
-        runner: Vec<OsString>,
+        sites: Arc<Sites>,
         words: Region,
         load: Region,
     ) -> Result<Option<Self>, Failure> {
@@ -51,10 +72,9 @@ impl Changer {
             return Ok(None);
         }
         let (stop, ends) = <(Arc<AtomicBool>, Arc<Ends>)>::default();
-        let (commands, pool) = (commands(&parts.cluster, node, runner), parts.pool());
         let (runs, last) = (None, None);
         let shared = (Arc::clone(&stop), Arc::clone(&ends));
-        let mut work = Work { commands, pool, words, load, stop: shared.0, ends: shared.1, runs, last };
+        let mut work = Work { sites, words, load, stop: shared.0, ends: shared.1, runs, last };
         let thread = std::thread::Builder::new().name("changer".into()).spawn(move || work.run())?;
         Ok(Some(Changer { stop, ends, thread: Some(thread) }))
     }
@@ -109,8 +129,7 @@ fn commands(cluster: &Cluster, node: &Node, runner: Vec<OsString>) -> Commands {
 }
 
 struct Work {
-    commands: Commands,
-    pool: Pool,
+    sites: Arc<Sites>,
     words: Region,
     load: Region,
     stop: Arc<AtomicBool>,
@@ -133,13 +152,14 @@ impl Work {
     /// have overwritten it by an acknowledgement of what was before.
     fn look(&mut self) -> Option<()> {
         let word = self.word();
-        let own = self.pool.ownership(word).filter(|own| own.state == NodeState::Changing)?;
+        let known = self.sites.0.load_full();
+        let own = known.pool.ownership(word).filter(|own| own.state == NodeState::Changing)?;
         let answer = match self.last.filter(|last| last.generation == own.generation) {
             Some(last) => last,
             None => {
                 let runs = self.runs.take();
                 let (from, to) = (own.site.or(runs), own.next?);
-                let result = self.commands.change(from, to, &|| self.is_superseded(word))?;
+                let result = known.commands.change(from, to, &|| self.is_superseded(word))?;
                 self.runs = match result {
                     ChangeResult::Changed => Some(to),
                     ChangeResult::Undone(_) => from,

@@ -124,7 +124,7 @@ pub(crate) fn adopting(
     let shutdown = shutdown.clone();
     let take = move |cluster: Cluster| {
         let is_there = cluster.fronts.values().any(|front| front.name == name);
-        if !is_there || cluster.leaving.contains(&name) {
+        if !is_there || cluster.standing.leaving.contains(&name) {
             tracing::info!("{name} leaves the cluster, and ends");
             shutdown.finish();
             return Ok(());

@@ -46,8 +46,7 @@ impl Follower {
             file: Arc::clone(&cluster.file),
             newest: Roster {
                 epoch: cluster.epoch,
-                lost: cluster.lost.clone(),
-                leaving: cluster.leaving.clone(),
+                standing: cluster.standing.clone(),
                 slots: SlotTable::of(cluster),
                 file: ClusterFile::clone(&cluster.file),
             },

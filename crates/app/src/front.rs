@@ -98,7 +98,11 @@ fn adapted(parts: &Parts, name: &str, room: ChoiceMap) -> Result<AdapterMembers,
     }
     let haproxy = || Arc::new(haproxy_cluster(&parts.cluster, entry, &parts.capacities()));
     let haproxy = (entry.proxy == Proxy::Haproxy).then(haproxy);
-    Ok(AdapterMembers { memory: memory::described(&parts.cluster), haproxy })
+    Ok(AdapterMembers {
+        memory: memory::described(&parts.cluster),
+        haproxy,
+        connect: connect::addresses(&parts.cluster),
+    })
 }
 
 /// The front of that name that controls a proxy, with its number among all fronts.

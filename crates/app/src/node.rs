@@ -21,7 +21,7 @@ use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
 
 use crate::cgroup;
-use crate::changer::Changer;
+use crate::changer::{Changer, Sites};
 use crate::documents;
 use crate::edge::watch_for_node;
 use crate::event::Event;
@@ -87,14 +87,20 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     let exposer = parts.fabric.expose(node.fabric_listen)?;
     let shutdown = Shutdown::new();
     let hosts = Hosts::of(&parts.cluster);
+    let sites = Sites::of(&parts, &node, options.runner);
     let take: Take = {
-        let (hosts, name, shutdown) = (Arc::clone(&hosts), name.clone(), shutdown.clone());
+        let (parts, hosts, sites) = (Arc::clone(&parts), Arc::clone(&hosts), Arc::clone(&sites));
+        let (name, shutdown) = (name.clone(), shutdown.clone());
         Box::new(move |cluster| {
-            if cluster.nodes.values().all(|node| node.name != name) {
-                tracing::info!("{name} has left the cluster, and ends");
-                shutdown.finish();
-            }
             hosts.replace(&cluster);
+            let parts = parts.by(cluster);
+            match parts.cluster.nodes.values().find(|node| node.name == name) {
+                Some(node) => sites.replace(&parts, node),
+                None => {
+                    tracing::info!("{name} has left the cluster, and ends");
+                    shutdown.finish();
+                }
+            }
             Ok(())
         })
     };
@@ -106,7 +112,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
         Some(record) => RecordKeeper::Kernel { _line: publish_line(&memory, &make)?, _record: record },
         None => RecordKeeper::Threads(keep_load(&parts, &node, choice.scheme, &exposer, &memory, &make)?),
     };
-    let changer = Changer::start(&parts, &node, options.runner, memory.words.clone(), memory.load.clone())?;
+    let changer = Changer::start(&parts, sites, memory.words.clone(), memory.load.clone())?;
     let admin = match admin {
         Some(listener) => {
             let counts = changer.as_ref().map(Changer::counts);

@@ -288,7 +288,7 @@ impl Parts {
     /// The nodes and sites as movers know them.
     pub(crate) fn pool(&self) -> Pool {
         let Cluster { sites, nodes, .. } = &self.cluster;
-        let floors = sites.all().map(|site| site.map_or(0, |site| site.floor as u16));
+        let floors = sites.all().map(|site| site.map_or(0, |site| self.floor(site)));
         let homes = nodes.all().map(|node| node?.site.map(SiteId::new));
         let silent = nodes.all().map(|node| node.is_some_and(|node| node.is_foreign));
         let (no_site, no_node) =
@@ -304,8 +304,11 @@ impl Parts {
 
     /// The fronts that movers ask: all that have not been lost.
     fn fronts(&self) -> impl Iterator<Item = EdgeId> {
-        let left =
-            self.cluster.fronts.entries().filter(|(_, front)| !self.cluster.lost.contains(&front.name));
+        let left = self
+            .cluster
+            .fronts
+            .entries()
+            .filter(|(_, front)| !self.cluster.standing.lost.contains(&front.name));
         left.map(|(index, _)| EdgeId::new(index))
     }
 
@@ -391,6 +394,8 @@ impl Parts {
             members: Arc::clone(&members),
             pool: self.pool(),
             sites: self.sites(),
+            last: self.rejected_last(),
+            cuts: self.cuts().collect(),
             foreign: self.cluster.nodes.map(|node| node.is_foreign),
             capacities: self.capacities(),
             records: self.records(),
@@ -409,10 +414,15 @@ impl Parts {
         (adopted, answer)
     }
 
+    /// The nodes that a site keeps in any case.
+    fn floor(&self, site: &config::Site) -> u16 {
+        if self.cluster.standing.closing.contains(&site.name) { 0 } else { site.floor as u16 }
+    }
+
     fn sites(&self) -> Slots<SiteView> {
         let site = |site: &config::Site| SiteView {
-            floor: site.floor as u16,
-            ceiling: site.ceiling as u16,
+            floor: self.floor(site),
+            ceiling: if self.cluster.standing.closing.contains(&site.name) { 0 } else { site.ceiling as u16 },
             priority: site.priority,
             waiting: 0,
             busy: false,
@@ -435,12 +445,14 @@ impl Parts {
         let (settings, promises) = self.admission_settings()?;
         let room = vec![Promise::default(); self.cluster.capacity.sites];
         let gate = Gate::new(&room, settings.rotation, self.cluster.load.stale, threads);
-        gate.adopt(&promises);
-        let last = |site: Option<&config::Site>| {
-            let last = site.map(|site| (site.rejected_last.clone(), site.visit));
-            last.map_or_else(RejectedLast::default, |(requests, visit)| RejectedLast { requests, visit })
-        };
-        Some(Gatekeeper::new(gate.with_last(self.cluster.sites.all().map(last))))
+        gate.adopt(&promises, &self.rejected_last());
+        Some(Gatekeeper::new(gate))
+    }
+
+    fn rejected_last(&self) -> Slots<RejectedLast> {
+        let last =
+            |site: &config::Site| RejectedLast { requests: site.rejected_last.clone(), visit: site.visit };
+        self.cluster.sites.map(last)
     }
 
     /// The settings of admission control and the promise to each site; `None` if all requests are admitted.
@@ -543,10 +555,11 @@ impl Parts {
                 connect_timeout: limits.connect_timeout,
                 retries: limits.retries,
             },
-            sites: self
-                .cluster
-                .sites
-                .map(|site| SiteHosts { name: site.name.clone(), hosts: site.hosts.clone() }),
+            sites: self.cluster.sites.map(|site| {
+                let is_closing = self.cluster.standing.closing.contains(&site.name);
+                let hosts = if is_closing { Vec::new() } else { site.hosts.clone() };
+                SiteHosts { name: site.name.clone(), hosts }
+            }),
             nodes: self.cluster.nodes.map(|node| NodeAddress {
                 name: node.name.clone(),
                 addresses: node.addresses.clone(),

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use sidelong_config::{Change, Cluster, ClusterFile, Takes, diff};
+use sidelong_config::{Change, Cluster, ClusterFile, Standing, Takes, diff};
 use sidelong_edge::check_tls;
-use sidelong_fabric::RunDirectory;
-use sidelong_layout::NodeId;
-use sidelong_reconfig::{front_region, load_region};
+use sidelong_fabric::{Access, Directory as _, RunDirectory};
+use sidelong_layout::{NodeId, RegionKind, SiteId, WORDS_BYTES};
+use sidelong_reconfig::{front_region, load_region, words_region};
 
 use crate::by_hand::{Hand, Wish};
 use crate::failure::Failure;
@@ -64,23 +64,21 @@ impl Reload {
                 stops.join("; ")
             )));
         }
-        if changes.is_empty() && roster.leaving.is_empty() {
+        if changes.is_empty() && roster.standing.leaving.is_empty() && roster.standing.closing.is_empty() {
             return Ok(roster.epoch);
         }
         let next = roster.followed_by(file, &run)?;
         let (old, new) = (roster.cluster()?, next.cluster()?);
-        let joined = (
-            difference(&node_names(&new), &node_names(&old)),
-            difference(&front_names(&new), &front_names(&old)),
-        );
-        let (nodes, fronts) = (
-            difference(&node_names(&old), &node_names(&new)),
-            difference(&front_names(&old), &front_names(&new)),
-        );
+        let kinds = [site_names, node_names, front_names];
+        let joined: Names = kinds.iter().flat_map(|names| difference(&names(&new), &names(&old))).collect();
+        let [sites, nodes, fronts] = kinds.map(|names| difference(&names(&old), &names(&new)));
         may_end(&run, &roster, &old, &fronts)?;
         let mut last = roster;
         if !nodes.is_empty() {
             last = hold(&run, last, &nodes, wait, waits)?;
+        }
+        if !sites.is_empty() {
+            last = close(&run, last, &sites, wait, waits)?;
         }
         if !fronts.is_empty() {
             last = end(&run, last, &fronts, wait)?;
@@ -88,13 +86,17 @@ impl Reload {
         let next = Roster { epoch: last.epoch + 1, ..next };
         let epoch = adopt(&run, &last, next, wait)?;
         let parts = Parts::new(new)?;
-        joined.0.iter().chain(&joined.1).for_each(|name| keep(&parts, name, JOINED));
-        nodes.iter().chain(&fronts).for_each(|name| keep(&parts, name, LEFT));
+        joined.iter().for_each(|name| keep(&parts, name, JOINED));
+        sites.iter().chain(&nodes).chain(&fronts).for_each(|name| keep(&parts, name, LEFT));
         Ok(epoch)
     }
 }
 
 type Names = BTreeSet<String>;
+
+fn site_names(cluster: &Cluster) -> Names {
+    cluster.sites.values().map(|site| site.name.clone()).collect()
+}
 
 fn node_names(cluster: &Cluster) -> Names {
     cluster.nodes.values().map(|node| node.name.clone()).collect()
@@ -116,7 +118,8 @@ fn hold(
     wait: Duration,
     waits: bool,
 ) -> Result<Roster, Failure> {
-    let marked = Roster { epoch: last.epoch + 1, leaving: nodes.clone(), ..last.clone() };
+    let standing = Standing { leaving: nodes.clone(), ..last.standing.clone() };
+    let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
     adopt(run, &last, marked.clone(), wait)?;
     let cluster = marked.cluster()?;
     let mut held = Vec::new();
@@ -124,8 +127,7 @@ fn hold(
     for name in nodes {
         match hand(&cluster, name, Wish::Drain, waits).and_then(Hand::leave) {
             Ok(()) => held.push(name),
-            // Nothing is left of a server that was the node's own process.
-            Err(_) if has_ended(run, &cluster, name) => {}
+            Err(_) if is_absent(run, &cluster, name) => {}
             Err(Failure(why)) => {
                 failed = Some(format!("{name} cannot leave: {why}"));
                 break;
@@ -143,6 +145,36 @@ fn hold(
     Err(Failure::new(format!("nothing is changed, because {why}")))
 }
 
+/// Has no edge take requests of these sites any more, frees all nodes that are of them, and returns the roster that says so. If that
+/// fails, all is as it was, but for nodes that are free now.
+///
+/// A mover that goes by an earlier roster may yet make a node drain to such a site. It then sees the newer epoch, and gives the node
+/// back; if it had read the epoch before, its node is seen here to be on its way, and is awaited.
+fn close(
+    run: &RunDirectory,
+    last: Roster,
+    sites: &Names,
+    wait: Duration,
+    waits: bool,
+) -> Result<Roster, Failure> {
+    let standing = Standing { closing: sites.clone(), ..last.standing.clone() };
+    let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
+    adopt(run, &last, marked.clone(), wait)?;
+    let cluster = marked.cluster()?;
+    let stays = cluster.sites.entries().find(|(_, site)| !sites.contains(&site.name));
+    let stays = SiteId::new(stays.map_or(0, |(slot, _)| slot));
+    let closing: Vec<_> = cluster.sites.entries().filter(|(_, site)| sites.contains(&site.name)).collect();
+    let closing: Vec<_> = closing.into_iter().map(|(slot, _)| SiteId::new(slot)).collect();
+    let freed = cluster.nodes.values().try_for_each(|node| {
+        let free = |hand: Hand| hand.free(&closing, stays);
+        let freed = hand(&cluster, &node.name, Wish::Drain, waits).and_then(free);
+        freed.or_else(|why| if is_absent(run, &cluster, &node.name) { Ok(()) } else { Err((node, why)) })
+    });
+    let Err((node, Failure(why))) = freed else { return Ok(marked) };
+    adopt(run, &marked, Roster { epoch: marked.epoch + 1, ..last }, wait)?;
+    Err(Failure::new(format!("nothing is changed, because {} cannot leave its site: {why}", node.name)))
+}
+
 /// Whether these edges and fronts may leave: a proxy of another make goes on when its front ends, so a person must have said that nothing
 /// is left of it.
 ///
@@ -151,7 +183,9 @@ fn hold(
 fn may_end(run: &RunDirectory, roster: &Roster, cluster: &Cluster, names: &Names) -> Result<(), Failure> {
     for front in cluster.fronts.values().filter(|front| names.contains(&front.name)) {
         let (name, is_gone) = (&front.name, !run.is_exposed(&front_region(&front.name)));
-        if let Some(entry) = front.controls.as_ref().filter(|_| !(is_gone && roster.lost.contains(name))) {
+        if let Some(entry) =
+            front.controls.as_ref().filter(|_| !(is_gone && roster.standing.lost.contains(name)))
+        {
             let proxy = entry.proxy;
             return Err(Failure::new(format!(
                 "nothing is changed, because {proxy} of front {name} may have requests: stop {proxy}, then the front, say \
@@ -164,8 +198,9 @@ fn may_end(run: &RunDirectory, roster: &Roster, cluster: &Cluster, names: &Names
 
 /// Has these edges end, once their requests have, and returns the roster by which they do. Those that do not run have ended.
 fn end(run: &RunDirectory, last: Roster, edges: &Names, wait: Duration) -> Result<Roster, Failure> {
-    let leaving = last.leaving.union(edges).cloned().collect();
-    let marked = Roster { epoch: last.epoch + 1, leaving, ..last.clone() };
+    let leaving = last.standing.leaving.union(edges).cloned().collect();
+    let standing = Standing { leaving, ..last.standing.clone() };
+    let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
     roster::change(run, &marked)?;
     let deadline = Instant::now() + wait + last.file.limits.response_timeout;
     let runs = |name: &&String| run.is_exposed(&front_region(name));
@@ -187,10 +222,14 @@ fn hand(cluster: &Cluster, name: &str, wish: Wish, waits: bool) -> Result<Hand, 
     Ok(hand)
 }
 
-/// Whether the process of a node has ended that was its server, too.
-fn has_ended(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
+/// Whether nothing is left at a node that could have requests: it has never been there, or its process has ended, which was its server,
+/// too.
+fn is_absent(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
     let node = cluster.nodes.values().find(|node| node.name == name);
-    node.is_some_and(|node| !node.is_foreign) && !run.is_exposed(&load_region(name))
+    let (words, access) = (words_region(name), Access::ReadOnly);
+    let has_words = run.find(&words, RegionKind::Words, WORDS_BYTES, access).is_ok();
+    let is_foreign = node.is_some_and(|node| node.is_foreign);
+    !has_words || !is_foreign && !run.is_exposed(&load_region(name))
 }
 
 /// Keeps in the history that a node has joined or left.
@@ -220,11 +259,11 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
             "{name} runs here: end it, and then remove it if nodes still wait for it"
         )));
     }
-    if roster.lost.contains(name) {
+    if roster.standing.lost.contains(name) {
         return Ok(roster.epoch);
     }
     let mut next = roster.followed_by(roster.file.clone(), &run)?;
-    next.lost.insert(name.to_owned());
+    next.standing.lost.insert(name.to_owned());
     adopt(&run, &roster, next, wait)
 }
 

@@ -5,14 +5,13 @@
 //! its own in the run directory: a line with a check, one with epoch and slots as JSON, and the cluster file as TOML. There are two copies, and each is replaced
 //! whole.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sidelong_config::{
-    self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric, SlotNames, SlotTable,
+    self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric, SlotNames, SlotTable, Standing,
 };
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
 use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a, mix64};
@@ -36,10 +35,8 @@ const TITLE: &str = "# sidelong roster, check ";
 pub struct Roster {
     /// 1 for the first.
     pub epoch: u64,
-    /// See [`Cluster::lost`].
-    pub lost: BTreeSet<String>,
-    /// See [`Cluster::leaving`].
-    pub leaving: BTreeSet<String>,
+    /// Who is not there, or not for long.
+    pub standing: Standing,
     /// Who has which slot.
     pub slots: SlotTable,
     /// The file.
@@ -50,8 +47,8 @@ pub struct Roster {
 #[derive(Serialize, Deserialize)]
 struct Head {
     epoch: u64,
-    lost: BTreeSet<String>,
-    leaving: BTreeSet<String>,
+    #[serde(flatten)]
+    standing: Standing,
     founding: u64,
     /// Slots for sites, nodes, and edges and fronts.
     capacity: [usize; 3],
@@ -68,8 +65,7 @@ impl Head {
         let capacity = capacity.map_or([0; 3], |capacity| [capacity.sites, capacity.nodes, capacity.fronts]);
         Head {
             epoch: roster.epoch,
-            lost: roster.lost.clone(),
-            leaving: roster.leaving.clone(),
+            standing: roster.standing.clone(),
             founding: founding.unwrap_or_default(),
             capacity,
             sites: names(sites),
@@ -79,12 +75,12 @@ impl Head {
     }
 
     fn with(self, file: ClusterFile) -> Roster {
-        let Head { epoch, lost, leaving, founding, capacity: [sites, nodes, fronts], .. } = self;
+        let Head { epoch, standing, founding, capacity: [sites, nodes, fronts], .. } = self;
         let capacity = Some(Capacity { sites, nodes, fronts });
         let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
         let (sites, nodes, fronts) = (names(self.sites), names(self.nodes), names(self.fronts));
         let slots = SlotTable { sites, nodes, fronts, capacity, founding: Some(founding) };
-        Roster { epoch, lost, leaving, slots, file }
+        Roster { epoch, standing, slots, file }
     }
 }
 
@@ -118,7 +114,7 @@ impl Roster {
     /// If a value is not usable.
     pub(crate) fn of(&self, file: &ClusterFile) -> Result<Cluster, Failure> {
         let cluster = file.cluster_after(&self.slots, false)?;
-        Ok(Cluster { epoch: self.epoch, lost: self.lost.clone(), leaving: self.leaving.clone(), ..cluster })
+        Ok(Cluster { epoch: self.epoch, standing: self.standing.clone(), ..cluster })
     }
 
     /// That of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
@@ -133,7 +129,7 @@ impl Roster {
             None => {}
         }
         let file = ClusterFile::clone(&cluster.file);
-        Roster { epoch, lost: BTreeSet::new(), leaving: BTreeSet::new(), slots, file }
+        Roster { epoch, standing: Standing::default(), slots, file }
     }
 
     /// The next one, with what `file` still has of those that were lost. Slots that are vacant are given away if all parts that run go by
@@ -160,9 +156,9 @@ impl Roster {
         // Nobody waits for one that has never been there: when it starts, it says so (`enter`).
         let is_new = |name: &String| self.slots.fronts.0.position(|known| known == name).is_none();
         let names = fronts.values().map(|front| &front.name);
-        let lost = names.filter(|name| self.lost.contains(*name) || is_new(name)).cloned().collect();
-        let leaving = BTreeSet::new();
-        Ok(Roster { epoch: self.epoch + 1, lost, leaving, slots: SlotTable::of(&cluster), file })
+        let lost = names.filter(|name| self.standing.lost.contains(*name) || is_new(name)).cloned().collect();
+        let standing = Standing { lost, ..Standing::default() };
+        Ok(Roster { epoch: self.epoch + 1, standing, slots: SlotTable::of(&cluster), file })
     }
 
     /// Whether a part of it runs.
@@ -291,11 +287,11 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
     let run = RunDirectory::open(&cluster.run_dir)?;
     for _ in 0..LOCKS_MAX {
         let same = Roster::with_file(&run, &cluster.file);
-        if let Some(same) = same.filter(|same| !same.lost.contains(part)) {
+        if let Some(same) = same.filter(|same| !same.standing.lost.contains(part)) {
             // Parsing and checking once more takes as long as it did before.
             let is_as_given = same.slots == SlotTable::of(&cluster);
             return if is_as_given {
-                Ok(Cluster { epoch: same.epoch, lost: same.lost, leaving: same.leaving, ..cluster })
+                Ok(Cluster { epoch: same.epoch, standing: same.standing, ..cluster })
             } else {
                 same.cluster()
             };
@@ -338,11 +334,11 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
             first
         }
     };
-    if !last.lost.contains(part) {
+    if !last.standing.lost.contains(part) {
         return last.cluster();
     }
     let mut next = last.followed_by(last.file.clone(), run)?;
-    next.lost.remove(part);
+    next.standing.lost.remove(part);
     next.write(run)?;
     next.cluster()
 }

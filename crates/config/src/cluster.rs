@@ -1,6 +1,5 @@
 //! The meaning of a cluster file: every node has a name and a site.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -23,7 +22,7 @@ use crate::secret::Secret;
 use crate::sections::{
     Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
 };
-use crate::slots::{Capacity, SlotTable};
+use crate::slots::{Capacity, SlotTable, Standing};
 use crate::words::{Configuration, Fabric, MovedBy, Service};
 
 /// For a command that takes too long to be killed with its process group.
@@ -41,11 +40,8 @@ pub struct Cluster {
     /// What parts must have alike of a cluster that has begun: a hash of the names of its sites, nodes and movers in the order of the
     /// first file.
     pub founding: u64,
-    /// Edges and fronts of the file for which nobody waits: nothing of them is left, as a person has said, or they have never been
-    /// there.
-    pub lost: BTreeSet<String>,
-    /// Nodes and edges that are about to leave: nodes are held, and nobody gives them back; edges end.
-    pub leaving: BTreeSet<String>,
+    /// Who is not there, or not for long.
+    pub standing: Standing,
     /// Its name.
     pub name: String,
     /// The directory of its regions, keys and process files.
@@ -255,8 +251,7 @@ impl Cluster {
             file: Arc::new(meant),
             epoch: 0,
             founding: last.founding.unwrap_or_else(|| founding(&sites, &nodes, &fronts)),
-            lost: BTreeSet::new(),
-            leaving: BTreeSet::new(),
+            standing: Standing::default(),
             name,
             run_dir,
             fabric: file.cluster.fabric,

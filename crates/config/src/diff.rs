@@ -5,7 +5,7 @@ mod class;
 
 use std::collections::BTreeSet;
 
-use class::{COMMANDS, Class, FOREIGN, class};
+use class::{ADMISSION, COMMANDS, Class, FOREIGN, class};
 use toml::{Table, Value};
 
 use crate::cluster::Cluster;
@@ -76,7 +76,7 @@ pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
         }
     }
     let order = written(&pair.new_cluster.file)?;
-    ["node", "edge", "front"].into_iter().for_each(|key| arrange(&mut tables, key, &order));
+    ["site", "node", "edge", "front"].into_iter().for_each(|key| arrange(&mut tables, key, &order));
     ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
 }
 
@@ -117,6 +117,7 @@ impl Pair<'_> {
             Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
+            Member(_) if self.differs(Cluster::has_admission) => return Takes::Stop(ADMISSION),
             Member(why) if !self.old_cluster.is_open() => return Takes::Stop(why),
             Member(_) if key.starts_with("edge.") => agents().map(|node| node.name.clone()).collect(),
             Member(_) => return Takes::Nothing,

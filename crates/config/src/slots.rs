@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX, Slots};
 
 use crate::cluster::Cluster;
@@ -38,6 +39,17 @@ impl Capacity {
             fronts: room(fronts, OTHERS_MIN, EDGES_MAX - 1),
         }
     }
+}
+
+/// Those of a roster who are not there, or not for long, by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Standing {
+    /// Edges and fronts for which nobody waits: nothing of them is left, as a person has said, or they have never been there.
+    pub lost: BTreeSet<String>,
+    /// Nodes and edges that are about to leave: nodes are held, and nobody gives them back; edges end.
+    pub leaving: BTreeSet<String>,
+    /// Sites that are about to leave: they take no request, and keep no node.
+    pub closing: BTreeSet<String>,
 }
 
 /// Which site, node, and edge or front, by name, has which slot. By default there is none yet.

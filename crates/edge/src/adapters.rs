@@ -6,9 +6,10 @@ pub(crate) mod haproxy;
 pub(crate) mod memory;
 mod process;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sidelong_layout::{NodeId, Ownership, Time};
+use sidelong_layout::{NodeId, Ownership, SiteId, Time};
 use sidelong_load::Reading;
 
 use self::haproxy::HaproxyCluster;
@@ -40,4 +41,6 @@ pub struct AdapterMembers {
     pub memory: AdapterCluster,
     /// For that of HAProxy.
     pub haproxy: Option<Arc<HaproxyCluster>>,
+    /// The address that programs connect to, of sites that have one.
+    pub connect: Vec<(SiteId, SocketAddr)>,
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use sidelong_layout::{SiteId, Slots, Time};
 use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Outlook, Promise, Refused, Request, Requests, Target, Treatment,
@@ -63,6 +64,14 @@ pub struct Gate {
     stale_ns: u64,
 }
 
+/// Which requests a site rejects last.
+#[derive(Debug, Default)]
+struct Last {
+    requests: Box<[Requests]>,
+    /// Clients whose requests are, and the time for which that is so.
+    visits: Option<(Duration, Arc<Visits>)>,
+}
+
 /// One site's part.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -77,10 +86,8 @@ struct SiteGate {
     is_taken: AtomicBool,
     /// A later answer is late, in ns.
     late_ns: AtomicU64,
-    /// Requests that are rejected last.
-    last: Box<[Requests]>,
-    /// Clients whose requests are.
-    visits: Option<Visits>,
+    /// Which requests are rejected last.
+    last: ArcSwap<Last>,
     /// For display: the admitted part, as bits, and the last outlook, [`UNKNOWN`] if unknown.
     ratio: AtomicU64,
     delay_ns: AtomicU64,
@@ -96,13 +103,20 @@ impl SiteGate {
             pressure: AtomicU64::new(0),
             is_taken: AtomicBool::new(true),
             late_ns: AtomicU64::new(late_ns(promise)),
-            last: Box::default(),
-            visits: None,
+            last: ArcSwap::default(),
             ratio: AtomicU64::new(1.0_f64.to_bits()),
             delay_ns: AtomicU64::new(UNKNOWN),
             budget_ns: AtomicU64::new(UNKNOWN),
             met: AtomicU64::new(UNKNOWN),
         }
+    }
+
+    /// Goes by that from now on. Clients that are on a visit stay so.
+    fn reject_last(&self, RejectedLast { requests, visit }: &RejectedLast) {
+        let before = self.last.load();
+        let kept = before.visits.clone().filter(|(time, _)| Some(*time) == *visit);
+        let visits = kept.or_else(|| visit.map(|time| (time, Arc::new(Visits::new(time)))));
+        self.last.store(Arc::new(Last { requests: requests.clone().into(), visits }));
     }
 
     /// The verdict on a request of a client that is not trimmed, and whether the client is on a visit if it is admitted. What is
@@ -112,11 +126,14 @@ impl SiteGate {
             return (verdict, true);
         }
         // How clients are told apart may change during a visit.
-        let is_visit = |visits: &Visits| client.hashes().iter().any(|client| visits.has(*client, now));
-        if self.visits.as_ref().is_some_and(is_visit) {
+        let is_visit = |(_, visits): &(Duration, Arc<Visits>)| {
+            client.hashes().iter().any(|client| visits.has(*client, now))
+        };
+        let last = self.last.load();
+        if last.visits.as_ref().is_some_and(is_visit) {
             return (verdict.widened(), true);
         }
-        match self.last.iter().any(|requests| requests.contain(request)) {
+        match last.requests.iter().any(|requests| requests.contain(request)) {
             true => (verdict.widened(), false),
             false => (verdict, true),
         }
@@ -124,7 +141,8 @@ impl SiteGate {
 
     /// The widest verdict on any request.
     fn widest(&self, verdict: Verdict) -> Verdict {
-        match self.last.is_empty() && self.visits.is_none() {
+        let last = self.last.load();
+        match last.requests.is_empty() && last.visits.is_none() {
             true => verdict,
             false => verdict.widened(),
         }
@@ -152,16 +170,6 @@ impl Gate {
             heard_ns: AtomicU64::new(0),
             stale_ns: stale.as_nanos() as u64,
         }
-    }
-
-    /// A gate as of [`Gate::new`], with what each site rejects last.
-    #[must_use]
-    pub fn with_last(mut self, last: impl IntoIterator<Item = RejectedLast>) -> Self {
-        for (slot, last) in self.sites.iter_mut().zip(last) {
-            slot.last = last.requests.into();
-            slot.visits = last.visit.map(Visits::new);
-        }
-        self
     }
 
     // For requests.
@@ -201,7 +209,9 @@ impl Gate {
             visit = visit.filter(|_| is_visit);
         }
         let decided = decide(verdict, treatment, client, now.as_ns(), self.rotation);
-        if let (Ok(()), Some(visits), Some(client)) = (&decided, &slot.visits, visit) {
+        if let (Ok(()), Some(client)) = (&decided, visit)
+            && let Some((_, visits)) = &slot.last.load().visits
+        {
             visits.note(client, now);
         }
         let (counts, why) = match &decided {
@@ -257,13 +267,20 @@ impl Gate {
 
     // For the watch thread.
 
-    /// Goes by the sites that there are from now on, and by what is promised to them.
-    pub fn adopt(&self, promises: &Slots<Promise>) {
+    /// Goes by the sites that there are from now on, by what is promised to them and by what each rejects last.
+    pub fn adopt(&self, promises: &Slots<Promise>, last: &Slots<RejectedLast>) {
         for (index, slot) in self.sites.iter().enumerate() {
             let promise = promises.get(index);
             slot.is_taken.store(promise.is_some(), Ordering::Relaxed);
             slot.late_ns.store(promise.map_or(UNKNOWN, late_ns), Ordering::Relaxed);
+            slot.reject_last(&last.get(index).cloned().unwrap_or_default());
         }
+    }
+
+    /// A site has left the cluster: who gets its slot begins anew.
+    pub(crate) fn vacate(&self, site: SiteId) {
+        self.counts.clear(site);
+        self.sites[site.index()].last.store(Arc::default());
     }
 
     /// The figures of the site's requests, for a scan.
@@ -427,6 +444,12 @@ impl Gatekeeper {
         }
     }
 
+    /// A site has left the cluster.
+    pub(crate) fn vacate(&mut self, site: SiteId) {
+        self.gate.vacate(site);
+        self.told[site.index()] = Default::default();
+    }
+
     /// The gate.
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
@@ -462,9 +485,9 @@ impl Gatekeeper {
         for (index, (before, was_news)) in self.told.iter_mut().enumerate() {
             let site = SiteId::new(index);
             let totals = self.gate.totals(site);
-            let admitted = totals.admitted - before.admitted;
+            let admitted = totals.admitted.saturating_sub(before.admitted);
             let counts: [u64; GREEDY + 1] =
-                std::array::from_fn(|why| totals.rejected[why] - before.rejected[why]);
+                std::array::from_fn(|why| totals.rejected[why].saturating_sub(before.rejected[why]));
             let rejected = counts.iter().sum();
             let met = self.gate.outlook(site)[2].map(|met| met > 0.0);
             let is_news = rejected > 0 || met == Some(false);

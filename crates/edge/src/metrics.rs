@@ -201,6 +201,11 @@ impl Metrics {
         self.requests.refused(thread, why);
     }
 
+    /// A site has left the cluster: who gets its slot begins anew.
+    pub(crate) fn vacate(&self, site: SiteId) {
+        self.requests.clear(site);
+    }
+
     /// Counts load records that were read and not used.
     pub fn discarded_reads(&self, count: u64) {
         self.discarded_reads.inc_by(count);

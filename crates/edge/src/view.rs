@@ -73,7 +73,7 @@ struct SiteSlot {
     /// Requests that wait for a node.
     waiting: AtomicU32,
     /// Whether its requests at a node that leaves it are cut.
-    is_cut: bool,
+    is_cut: AtomicBool,
     /// How long a good answer took at its slowest node when a node last failed, in us; 0 if that was not known.
     answer_us: AtomicU64,
     members: AtomicUsize,
@@ -94,7 +94,7 @@ impl View {
         let site = || SiteSlot {
             ticket: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
-            is_cut: false,
+            is_cut: AtomicBool::new(false),
             answer_us: AtomicU64::new(0),
             members: AtomicUsize::new(0),
             nodes: (0..nodes).map(|_| AtomicU16::new(0)).collect(),
@@ -118,8 +118,13 @@ impl View {
     /// Makes it cut the requests of the sites for which that is said, at a node that has drained for `drain_max`.
     pub fn cutting(mut self, drain_max: Duration, sites: impl Iterator<Item = bool>) -> Self {
         self.drain_ns = drain_max.as_nanos() as u64;
-        self.sites.iter_mut().zip(sites).for_each(|(site, is_cut)| site.is_cut = is_cut);
+        self.cut(sites);
         self
+    }
+
+    /// Makes it cut the requests of other sites from now on.
+    pub(crate) fn cut(&self, sites: impl Iterator<Item = bool>) {
+        self.sites.iter().zip(sites).for_each(|(site, is_cut)| site.is_cut.store(is_cut, Ordering::Relaxed));
     }
 
     // For requests.
@@ -214,7 +219,7 @@ impl View {
 
     /// The time until a request of `site` at `node` is cut, as far as is known; `None` if it never is.
     pub(crate) fn cut_in(&self, node: NodeId, site: SiteId, now: impl Fn() -> Time) -> Option<Duration> {
-        if !self.sites[site.index()].is_cut {
+        if !self.sites[site.index()].is_cut.load(Ordering::Relaxed) {
             return None;
         }
         let drains = |own: Ownership| own.state == NodeState::Draining && own.site == Some(site);

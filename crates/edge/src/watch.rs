@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{NodeId, Slots, Time};
+use sidelong_layout::{NodeId, SiteId, Slots, Time};
 use sidelong_load::{Reading, RecordOf};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{AdmissionSettings, Promise};
@@ -23,7 +23,7 @@ use sidelong_reconfig::{Links, Members, Mover, Pool};
 use crate::adapters::{Adapter, AdapterMembers};
 use crate::clock;
 use crate::event::Event;
-use crate::gate::Gatekeeper;
+use crate::gate::{Gatekeeper, RejectedLast};
 use crate::metrics::Metrics;
 use crate::seen::ScanDisplay;
 use crate::view::View;
@@ -46,6 +46,10 @@ pub struct Adopted {
     pub pool: Pool,
     /// Floors, ceilings and priorities of sites.
     pub sites: Slots<SiteView>,
+    /// Which requests each site rejects last.
+    pub last: Slots<RejectedLast>,
+    /// By slot of a site, whether its requests that outlast a drain are cut.
+    pub cuts: Vec<bool>,
     /// Which nodes there are, and whether the server of each is foreign.
     pub foreign: Slots<bool>,
     /// Each node's capacity, as far as the file says it.
@@ -194,8 +198,19 @@ impl Watch {
     }
 
     fn adopt(&mut self, adopted: Adopted, tick: &mut Tick) {
-        let Adopted { members, pool, sites, foreign, capacities, records, admission, reconfigure, .. } =
-            adopted;
+        let Adopted {
+            members,
+            pool,
+            sites,
+            last,
+            cuts,
+            foreign,
+            capacities,
+            records,
+            admission,
+            reconfigure,
+            ..
+        } = adopted;
         let result = self.brain.adopt(&foreign, &sites, admission.as_ref(), reconfigure);
         if result.is_ok() {
             self.links.raise_epoch(pool.epoch());
@@ -209,6 +224,15 @@ impl Watch {
                     self.seen.iter().for_each(|seen| seen.vacate(node));
                 }
             }
+            for slot in 0..self.members.sites.len() {
+                let (before, now) = (self.members.sites.get(slot), members.sites.get(slot));
+                if before.is_some() && before != now {
+                    let site = SiteId::new(slot);
+                    self.metrics.iter().for_each(|metrics| metrics.vacate(site));
+                    self.gatekeeper.iter_mut().for_each(|gatekeeper| gatekeeper.vacate(site));
+                }
+            }
+            self.view.cut(cuts.into_iter());
             self.view.adopt(nodes, members.sites.len());
             self.view.relist();
             // Requests know who has come before any can be sent there, which takes a scan.
@@ -220,7 +244,7 @@ impl Watch {
             self.loads.adopt(&mut self.links, &records);
             self.mover.adopt(pool);
             if let (Some(gatekeeper), Some((_, promises))) = (&self.gatekeeper, &admission) {
-                gatekeeper.gate().adopt(promises);
+                gatekeeper.gate().adopt(promises, &last);
             }
             tick.readings.resize(nodes, Reading::default());
             tick.up.resize(nodes, true);

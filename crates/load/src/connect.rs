@@ -104,6 +104,9 @@ pub struct Directed {
     directory: (PathBuf, File),
     choosers: Vec<Link>,
     maps: [MapHandle; 2],
+    sites: MapHandle,
+    /// What that map has.
+    directed: Vec<(SiteId, SocketAddr)>,
     has_lost_counts: bool,
 }
 
@@ -143,8 +146,28 @@ impl Directed {
         END.iter().try_for_each(|name| attach(name).map(drop))?;
         let choosers = CHOOSE.iter().map(|name| attach(name)).collect::<Result<_, _>>()?;
         let maps = [handle(&object, CHOICE)?, handle(&object, COUNTS)?];
-        let directory = (spec.directory.to_owned(), lock);
-        Ok(Directed { directory, choosers, maps, has_lost_counts })
+        let (directory, sites) = ((spec.directory.to_owned(), lock), handle(&object, SITES)?);
+        let directed = spec.sites.to_vec();
+        Ok(Directed { directory, choosers, maps, sites, directed, has_lost_counts })
+    }
+
+    /// Directs connections to these addresses from now on, and no more to others.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn direct(&mut self, sites: &[(SiteId, SocketAddr)]) -> Result<(), ConnectError> {
+        let wrong = |source| refused("an address of a site", source);
+        for (site, address) in sites.iter().filter(|site| !self.directed.contains(site)) {
+            let told =
+                self.sites.update(&encoded(*address), &(site.index() as u32).to_ne_bytes(), MapFlags::ANY);
+            told.map_err(wrong)?;
+        }
+        let stays = |address: &SocketAddr| sites.iter().any(|(_, known)| known == address);
+        for (_, address) in self.directed.iter().filter(|(_, address)| !stays(address)) {
+            self.sites.delete(&encoded(*address)).map_err(wrong)?;
+        }
+        self.directed = sites.to_vec();
+        Ok(())
     }
 
     /// The files to map: the choice, and the counts.
@@ -308,7 +331,7 @@ fn size(
         } else if let Some((_, words)) = words.iter().find(|(one, _)| name == *one) {
             map.set_max_entries(*words as u32)?;
         } else if name == SITES {
-            map.set_max_entries(spec.sites.len() as u32)?;
+            map.set_max_entries(spec.choice.sites as u32)?;
         } else if name == CONFIG {
             let counts = [spec.choice.nodes as u32, spec.choice.sites as u32];
             map.set_initial_value(bytemuck::bytes_of(&counts))?;

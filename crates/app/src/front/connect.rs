@@ -58,9 +58,7 @@ impl Attached {
             Some(group) => group.clone(),
             None => mounted("cgroup2", "mount -t cgroup2 none /sys/fs/cgroup")?,
         };
-        let connect = |(slot, site): (usize, &Site)| Some((SiteId::new(slot), site.connect?));
-        let sites = cluster.sites.entries().filter_map(connect).collect();
-        Ok(Attached { directory, group, sites })
+        Ok(Attached { directory, group, sites: addresses(cluster) })
     }
 
     /// What identifies the programs of a cluster with that identity; 0 for any.
@@ -75,6 +73,12 @@ impl Attached {
             cluster: identity,
         }
     }
+}
+
+/// The addresses of sites that programs connect to.
+pub(super) fn addresses(cluster: &Cluster) -> Vec<(SiteId, SocketAddr)> {
+    let connect = |(slot, site): (usize, &Site)| Some((SiteId::new(slot), site.connect?));
+    cluster.sites.entries().filter_map(connect).collect()
 }
 
 /// A failure of the entry's programs.

@@ -43,6 +43,7 @@ const NODES: &str = "all parts must have the same nodes";
 const FRONTS: &str = "all parts must have the same edges and fronts";
 const CACHES: &str = "all parts must have the same caches";
 pub(super) const COMMANDS: &str = "all parts must agree on whether moves run commands";
+pub(super) const ADMISSION: &str = "edges and fronts are built for admission by targets, or without it";
 pub(super) const FOREIGN: &str = "all parts must agree on which servers are foreign";
 
 /// The class of each key. `*` stands for any one name.
@@ -94,8 +95,8 @@ const CLASSES: &[(&str, Class)] = &[
     ("cache.peer.*.admin", Own),
     ("cache.peer.*.memory_mb", Stop(IDENTITY)),
     ("cache.peer.*.clients_max", Own),
-    ("site", Stop("the order of sites numbers them")),
-    ("site.*", Stop(SITES)),
+    ("site", Member("the order of sites numbers them")),
+    ("site.*", Member(SITES)),
     ("site.*.hosts", Live),
     ("site.*.connect", Movers),
     // Of a cluster that starts.
@@ -105,12 +106,12 @@ const CLASSES: &[(&str, Class)] = &[
     ("site.*.priority", Live),
     ("site.*.response_ms_p99", Target),
     ("site.*.queue_ms_max", Target),
-    ("site.*.rejected_last", Movers),
-    ("site.*.visit_s", Movers),
+    ("site.*.rejected_last", Live),
+    ("site.*.visit_s", Live),
     ("site.*.share", Live),
     ("site.*.on_enter", Command),
     ("site.*.on_leave", Command),
-    ("site.*.drain", All),
+    ("site.*.drain", Live),
     ("node", Member("the order of nodes numbers them")),
     ("node.*", Member(NODES)),
     ("node.*.count", Member(NODES)),

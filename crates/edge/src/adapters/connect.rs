@@ -77,6 +77,9 @@ impl Adapter for ConnectAdapter {
 
     fn adopt(&mut self, members: &AdapterMembers) {
         self.memory.adopt(members);
+        if let Some(Err(error)) = self.directed.as_mut().map(|directed| directed.direct(&members.connect)) {
+            tracing::error!("connections go to the sites as before: {error}");
+        }
     }
 }
 

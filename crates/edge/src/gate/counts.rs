@@ -69,6 +69,15 @@ impl Counts {
         &self.0[thread]
     }
 
+    /// Begins anew with a site.
+    pub(super) fn clear(&self, site: SiteId) {
+        for SiteCounts { in_time, late, admitted, rejected } in self.0.iter().map(|thread| thread.site(site))
+        {
+            let all = [in_time, late].into_iter().chain(admitted).chain(rejected);
+            all.for_each(|count| count.store(0, Ordering::Relaxed));
+        }
+    }
+
     // Sums.
 
     /// It may wrap.

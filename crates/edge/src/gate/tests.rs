@@ -44,10 +44,12 @@ fn shown(gate: &Gate, queued: [Option<u32>; 2]) {
     gate.show(controller.step(&snapshot, Time::from_ns(1)));
 }
 
+fn promise() -> Promise {
+    Promise { target: Some(Target::ResponseP99(Duration::from_millis(40))), ..Promise::default() }
+}
+
 fn gate() -> Gate {
-    let promise =
-        Promise { target: Some(Target::ResponseP99(Duration::from_millis(40))), ..Promise::default() };
-    Gate::new(&[promise, Promise::default()], Duration::from_secs(30), Duration::from_millis(150), THREADS)
+    Gate::new(&[promise(), Promise::default()], Duration::from_secs(30), Duration::from_millis(150), THREADS)
 }
 
 fn sum<'a>(counts: impl Iterator<Item = (&'static str, u64)> + 'a) -> u64 {
@@ -94,7 +96,11 @@ fn a_connection_is_closed_only_where_no_site_would_have_it() {
 /// A gate whose sites admit one client in 80. The first has what it rejects last.
 fn gate_with_last() -> Gate {
     let (requests, visit) = (vec!["POST /".parse().unwrap()], Some(Duration::from_secs(60)));
-    let gate = gate().with_last([RejectedLast { requests, visit }]);
+    let gate = gate();
+    gate.adopt(
+        &[promise(), Promise::default()].into_iter().collect(),
+        &[RejectedLast { requests, visit }].into_iter().collect(),
+    );
     overload(&gate);
     gate
 }

@@ -106,6 +106,15 @@ impl Requests {
         raise(&self.threads[thread].refused[why as usize], 1);
     }
 
+    /// Begins anew with a site.
+    pub(super) fn clear(&self, site: SiteId) {
+        for thread in &self.threads {
+            let SiteCounts { by_code, cut, latency, latency_ns } = &thread.sites[site.index()];
+            let all = by_code.iter().chain(latency).chain([cut, latency_ns]);
+            all.for_each(|count| count.store(0, Ordering::Relaxed));
+        }
+    }
+
     fn sum(&self, count: impl Fn(&ThreadCounts) -> &AtomicU64) -> u64 {
         self.threads.iter().map(|thread| count(thread).load(Ordering::Relaxed)).sum()
     }

@@ -46,8 +46,8 @@ fn a_decision_allocates_nothing() {
         requests: vec!["/items/*/bid".parse().unwrap()],
         visit: Some(Duration::from_secs(60)),
     };
-    let gate =
-        Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150), 1).with_last([last]);
+    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150), 1);
+    gate.adopt(&[promise].into_iter().collect(), &[last].into_iter().collect());
     let request = Request { method: "GET", target: "/items/3/bid?x" };
     let client = Client::new(([10, 0, 0, 1], 5000).into());
     let counted = allocation_counter::measure(|| {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use sidelong_app::Event;
+use sidelong_config::SiteEntry;
 use sidelong_layout::Budget;
 use sidelong_testing::words::Word;
 use sidelong_testing::{Client, Cluster, Here, eventually, try_get};
@@ -75,9 +76,9 @@ fn all_or_nothing() {
     let parts = cluster.serving_here();
     let before = cluster.file.clone();
     cluster.file.sites[0].hosts = vec!["new.test".into()];
-    cluster.file.sites.swap(0, 1);
+    cluster.file.cache.item_bytes_max += 1;
     let refused = cluster.reload().unwrap_err();
-    assert!(refused.starts_with("nothing is changed") && refused.contains("site"), "{refused}");
+    assert!(refused.starts_with("nothing is changed") && refused.contains("cache.item_bytes_max"), "{refused}");
     cluster.file = before.clone();
     cluster.file.sites[0].hosts = vec!["beta.test".into()];
     assert!(cluster.reload().is_err(), "two sites with one host");
@@ -224,4 +225,53 @@ fn a_node_that_cannot_leave_stays() {
     assert!(parts.iter().all(Here::is_running));
     assert_eq!(status(&cluster, 0, "alpha.test"), 200);
     assert!(cluster.drain("n3").is_ok(), "persons go on");
+}
+
+#[test]
+fn sites_join_and_leave_under_load() {
+    let mut cluster = cluster();
+    let parts = cluster.serving_here();
+    let load = Load::start(&cluster);
+    let before = cluster.file.clone();
+    for (name, epoch) in [("gamma", 2), ("delta", 5)] {
+        let host = format!("{name}.test");
+        cluster.file.sites[0].nodes = 1;
+        cluster.file.sites.push(SiteEntry::new(name, host.as_str(), 1));
+        assert_eq!(cluster.reload(), Ok(epoch));
+        eventually("it gets a node", || (0..2).all(|edge| status(&cluster, edge, &host) == 200));
+        let slots = cluster.current().unwrap().sites;
+        assert_eq!(slots.position(|site| site.name == name), Some(2), "in the same place");
+        let answered = cluster.figure(0, &format!("requests_total{{site=\"{name}\",code=\"2xx\"}}")).unwrap();
+        assert!((1.0..100.0).contains(&answered), "counted from when it came: {answered}");
+
+        cluster.file = before.clone();
+        assert_eq!(cluster.reload(), Ok(epoch + 2), "that it takes no more, and that it has left");
+        assert!((0..2).all(|edge| status(&cluster, edge, &host) == 421));
+    }
+    assert_eq!(load.end(), Vec::<String>::new());
+    let nodes = parts.into_iter().skip(2);
+    nodes.for_each(end);
+}
+
+#[test]
+fn edges_join_and_leave_under_load() {
+    let mut cluster = cluster();
+    let mut parts = cluster.serving_here();
+    let load = Load::start(&cluster);
+    cluster = cluster.with_edge();
+    assert_eq!(cluster.reload(), Ok(2));
+    assert!(cluster.move_to("n1", "beta").is_ok(), "nobody waits for it before it starts");
+    let third = cluster.here("edge", "edge3");
+    eventually("it serves", || status(&cluster, 2, "alpha.test") == 200);
+    assert_eq!(cluster.current().unwrap().epoch, 3, "it has said that it is there");
+    assert!(cluster.resume("n1").is_ok() && cluster.move_to("n1", "alpha").is_ok());
+
+    cluster.file.edges.pop();
+    assert_eq!(cluster.reload(), Ok(5));
+    assert!(!third.is_running());
+    assert!(cluster.resume("n1").is_ok() && cluster.move_to("n1", "beta").is_ok(), "nobody waits for it");
+    assert_eq!(load.end(), Vec::<String>::new());
+    let nodes = parts.split_off(2);
+    drop(parts);
+    nodes.into_iter().for_each(end);
 }
