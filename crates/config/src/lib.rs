@@ -19,6 +19,7 @@ mod address;
 mod check;
 mod cluster;
 mod diff;
+pub mod edit;
 mod error;
 mod file;
 mod lines;

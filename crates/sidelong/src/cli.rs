@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::front::{self, FrontArgs};
 use crate::history::{self, HistoryArgs};
 use crate::init::{self, InitArgs};
+use crate::members::{self, JoinArgs, LeaveArgs};
 use crate::part::{self, PartArgs};
 use crate::reload::{self, ReloadArgs};
 use crate::remove::{self, RemoveArgs};
@@ -64,6 +65,10 @@ pub(crate) enum Command {
     Move(MoveArgs),
     /// Have the parts of a running cluster adopt its changed file: all of them, or none.
     Reload(ReloadArgs),
+    /// Have a node join a running cluster.
+    Join(JoinArgs),
+    /// Have a node, edge, front or site leave a running cluster, once no request is left there.
+    Leave(LeaveArgs),
     /// Say that nothing is left of an edge or front, so that moves no longer wait for it.
     Remove(RemoveArgs),
     /// Run one node of a cluster file: an origin server with a load record that edges read.
@@ -97,6 +102,8 @@ impl Command {
             Command::Resume(args) => by_hand::resume(args, is_quiet),
             Command::Move(args) => by_hand::move_to(args, is_quiet),
             Command::Reload(args) => reload::run(args, is_quiet),
+            Command::Join(args) => members::join(args, is_quiet),
+            Command::Leave(args) => members::leave(args, is_quiet),
             Command::Remove(args) => remove::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
             Command::Edge(args) => run_part(args, part::edge),

@@ -19,6 +19,7 @@ mod init;
 mod interrupt;
 mod load;
 mod log;
+mod members;
 mod page;
 mod part;
 mod progress;

@@ -78,7 +78,10 @@ fn all_or_nothing() {
     cluster.file.sites[0].hosts = vec!["new.test".into()];
     cluster.file.cache.item_bytes_max += 1;
     let refused = cluster.reload().unwrap_err();
-    assert!(refused.starts_with("nothing is changed") && refused.contains("cache.item_bytes_max"), "{refused}");
+    assert!(
+        refused.starts_with("nothing is changed") && refused.contains("cache.item_bytes_max"),
+        "{refused}"
+    );
     cluster.file = before.clone();
     cluster.file.sites[0].hosts = vec!["beta.test".into()];
     assert!(cluster.reload().is_err(), "two sites with one host");

@@ -1,0 +1,126 @@
+//! Entries of a cluster file that come and go by a command: its text is changed, and comments and order stay.
+
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+
+/// The arrays whose entries have names, in the order in which one is looked for.
+const KINDS: [&str; 4] = ["node", "edge", "front", "site"];
+
+/// Adds a node with a foreign server.
+///
+/// # Errors
+/// In words, if the text is no TOML.
+pub fn add_node(text: &str, name: &str, server: &str) -> Result<String, String> {
+    let mut file = read(text)?;
+    let nodes = file.entry("node").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+    let nodes = nodes.as_array_of_tables_mut().ok_or("its nodes are not written as [[node]]")?;
+    let mut entry = Table::new();
+    entry["name"] = value(name);
+    entry["server"] = value(server);
+    nodes.push(entry);
+    Ok(file.to_string())
+}
+
+/// Takes the node, edge, front or site of that name out. If nodes are too few then for what sites start with, the site with the most above
+/// its floor starts with one less.
+///
+/// # Errors
+/// In words, if the text is no TOML, or has no entry of that name alone.
+pub fn remove(text: &str, name: &str) -> Result<String, String> {
+    let mut file = read(text)?;
+    let kind = KINDS.into_iter().find(|kind| place(&file, kind, name).is_some());
+    let Some((kind, index)) = kind.and_then(|kind| Some((kind, place(&file, kind, name)?))) else {
+        return Err(format!(
+            "it has no entry of the name {name:?}; of nodes that an entry with `count` makes, none goes alone"
+        ));
+    };
+    let array = file[kind].as_array_of_tables_mut().ok_or("its entries are not written as tables")?;
+    if array.get(index).is_some_and(|entry| number(entry, "count", 1) > 1) {
+        return Err(format!("{name:?} stands for several nodes: give each an entry of its own"));
+    }
+    array.remove(index);
+    if kind == "node" {
+        fit(&mut file);
+    }
+    Ok(file.to_string())
+}
+
+fn read(text: &str) -> Result<DocumentMut, String> {
+    text.parse().map_err(|error: toml_edit::TomlError| error.to_string())
+}
+
+fn place(file: &DocumentMut, kind: &str, name: &str) -> Option<usize> {
+    let entries = file.get(kind)?.as_array_of_tables()?;
+    entries.iter().position(|entry| entry.get("name").and_then(Item::as_str) == Some(name))
+}
+
+fn number(entry: &Table, key: &str, default: i64) -> i64 {
+    entry.get(key).and_then(Item::as_integer).unwrap_or(default)
+}
+
+/// Has sites start with no more nodes than there are.
+fn fit(file: &mut DocumentMut) {
+    let entries = |file: &DocumentMut, kind| -> Vec<Table> {
+        let array = file.get(kind).and_then(Item::as_array_of_tables);
+        array.into_iter().flatten().cloned().collect()
+    };
+    let pool: i64 = entries(file, "node").iter().map(|node| number(node, "count", 1)).sum();
+    let sites = entries(file, "site");
+    let wanted: i64 = sites.iter().map(|site| number(site, "nodes", 1)).sum();
+    let spare = |site: &Table| number(site, "nodes", 1) - number(site, "floor", 1);
+    let most = sites.iter().enumerate().max_by_key(|(_, site)| spare(site)).map(|(index, _)| index);
+    let Some(index) = most.filter(|index| wanted > pool && spare(&sites[*index]) > 0) else { return };
+    let nodes = number(&sites[index], "nodes", 1) - 1;
+    let site = file["site"].as_array_of_tables_mut().and_then(|sites| sites.get_mut(index));
+    site.into_iter().for_each(|site| site["nodes"] = value(nodes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::ClusterFile;
+
+    const TEXT: &str = "\
+# The shop.
+[[site]]
+name = \"shop\" # ours
+hosts = [\"shop.test\"]
+nodes = 2
+
+[[edge]]
+name = \"edge1\"
+listen = \"127.0.0.1:8081\"
+
+# The old machine.
+[[node]]
+name = \"n1\"
+server = \"127.0.0.1:7101\"
+
+[[node]]
+name = \"n2\"
+server = \"127.0.0.1:7102\"
+";
+
+    #[test]
+    fn what_stays_stays_as_it_was_written() {
+        let added = add_node(TEXT, "web9", "127.0.0.1:8080").unwrap();
+        assert_eq!(added, format!("{TEXT}\n[[node]]\nname = \"web9\"\nserver = \"127.0.0.1:8080\"\n"));
+        assert_eq!(ClusterFile::parse(&added, "x").unwrap().nodes.len(), 3);
+        assert_eq!(remove(&added, "web9").unwrap(), TEXT);
+
+        let left = remove(TEXT, "n1").unwrap();
+        assert!(
+            left.starts_with("# The shop.") && left.contains("# ours") && left.contains("nodes = 1"),
+            "{left}"
+        );
+        assert!(!left.contains("n1") && left.contains("n2"), "{left}");
+        assert_eq!(ClusterFile::parse(&left, "x").unwrap().nodes.len(), 1);
+    }
+
+    #[test]
+    fn what_has_no_entry_of_its_own_is_refused() {
+        let several = TEXT.replace("name = \"n2\"", "name = \"n2\"\ncount = 3");
+        assert!(remove(&several, "n2").unwrap_err().contains("an entry of its own"));
+        assert!(remove(&several, "n3").unwrap_err().contains("no entry of the name \"n3\""));
+        assert!(remove("[[node", "n3").is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! `sidelong join` and `sidelong leave`: entries of the cluster file that come and go, and the parts that take this over.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sidelong_app::reload::Reload;
+use sidelong_config::edit;
+
+use crate::cluster;
+use crate::duration::duration;
+use crate::failure::{Failure, say};
+
+#[derive(Args)]
+#[command(after_help = JOIN_END)]
+pub(crate) struct JoinArgs {
+    #[command(subcommand)]
+    member: Member,
+}
+
+#[derive(Subcommand)]
+enum Member {
+    /// Add a node for a server of yours.
+    Node(NodeArgs),
+}
+
+#[derive(Args)]
+struct NodeArgs {
+    /// Name of the node. No other part has it.
+    name: String,
+    /// Where the server answers: HOST:PORT, or unix:/PATH.
+    #[arg(long, value_name = "ADDRESS")]
+    server: String,
+    #[command(flatten)]
+    of: FileArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = LEAVE_END)]
+pub(crate) struct LeaveArgs {
+    /// Name of the node, edge, front or site in the cluster file.
+    name: String,
+    /// Wait for the requests at a node as long as they take, not `reconfig.drain_ms_max` at most.
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    of: FileArgs,
+}
+
+#[derive(Args)]
+struct FileArgs {
+    /// Cluster file, which is changed. Its comments stay.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Longest wait for the parts to take it over.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+}
+
+const JOIN_END: &str = "\
+The entry is added to the cluster file, and the parts that run take it over, as by `sidelong reload`. Start the node's part then.
+To add a site, an edge or a front, write its entry into the file and reload.
+
+Exit codes: 0 once all parts that run know it; 2 if not, with the reason, and with the file as it was.
+
+Examples:
+  sidelong join node web9 --server 10.0.0.29:8080 --config cluster.toml
+  sidelong node web9 --config cluster.toml";
+
+const LEAVE_END: &str = "\
+A node is held first, which takes until no request is left there, and its part ends. An edge ends its requests, and then itself. A site
+takes no more requests (421), and its nodes are free then. The entry is taken out of the cluster file.
+
+Exit codes: 0 once all parts that run go on without it; 2 if not, with the reason, and with the file as it was.
+
+Examples:
+  sidelong leave web9 --config cluster.toml
+  sidelong leave web9 --config cluster.toml --wait";
+
+/// Has a node join.
+pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
+    let Member::Node(NodeArgs { name, server, of }) = &args.member;
+    let epoch = change(of, false, |text| edit::add_node(text, name, server))?;
+    let file = of.config.display();
+    let said = format!(
+        "{name} belongs to the cluster (epoch {epoch}): start it by `sidelong node {name} --config {file}`\n"
+    );
+    if is_quiet { Ok(()) } else { say(said) }
+}
+
+/// Has a node, edge, front or site leave.
+pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool) -> Result<(), Failure> {
+    let epoch = change(&args.of, args.wait, |text| edit::remove(text, &args.name))?;
+    if is_quiet { Ok(()) } else { say(format!("{} has left the cluster (epoch {epoch})\n", args.name)) }
+}
+
+/// Changes the file, and has the parts go by it. If they do not, the file is as it was.
+fn change(
+    of: &FileArgs,
+    waits: bool,
+    edit: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<u64, Failure> {
+    // It may be a link to where it is kept.
+    let path = std::fs::canonicalize(&of.config)?;
+    let named = |why: String| Failure::new(format!("{}: {why}", of.config.display()));
+    let before = std::fs::read_to_string(&path)?;
+    let after = edit(&before).map_err(named)?;
+    replace(&path, &after)?;
+    let reloaded = cluster::load(&path).and_then(|file| Reload::new(file)?.carry_out(of.timeout, waits));
+    reloaded.map_err(|Failure(why)| {
+        let is_untouched = std::fs::read_to_string(&path).is_ok_and(|text| text == after);
+        let back = if is_untouched { replace(&path, &before) } else { Ok(()) };
+        let _ = back.inspect_err(|Failure(error)| tracing::error!("the file stays changed: {error}"));
+        Failure::new(why)
+    })
+}
+
+/// Replaces a file whole, with the rights of the one before.
+fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let (new, rights) = (path.with_file_name(name), std::fs::metadata(path)?.permissions());
+    let mut file = File::create(&new)?;
+    file.set_permissions(rights)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    Ok(std::fs::rename(&new, path)?)
+}
