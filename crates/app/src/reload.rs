@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use sidelong_config::{Change, Cluster, ClusterFile, Standing, Takes, diff};
-use sidelong_edge::check_tls;
+use sidelong_edge::{check_tls, share_region};
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
 use sidelong_layout::{NodeId, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_reconfig::{front_region, load_region, words_region};
@@ -85,6 +85,7 @@ impl Reload {
         }
         let next = Roster { epoch: last.epoch + 1, ..next };
         let epoch = adopt(&run, &last, next, wait)?;
+        forget(&run, &nodes, &fronts, wait);
         let parts = Parts::new(new)?;
         joined.iter().for_each(|name| keep(&parts, name, JOINED));
         sites.iter().chain(&nodes).chain(&fronts).for_each(|name| keep(&parts, name, LEFT));
@@ -230,6 +231,21 @@ fn is_absent(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
     let has_words = run.find(&words, RegionKind::Words, WORDS_BYTES, access).is_ok();
     let is_foreign = node.is_some_and(|node| node.is_foreign);
     !has_words || !is_foreign && !run.is_exposed(&load_region(name))
+}
+
+/// Removes what those who have left leave behind, once they have ended: who has the name next begins anew.
+fn forget(run: &RunDirectory, nodes: &Names, fronts: &Names, wait: Duration) {
+    let deadline = Instant::now() + wait;
+    let of_nodes = nodes.iter().flat_map(|name| [words_region(name), load_region(name)]);
+    let of_fronts = fronts.iter().flat_map(|name| [front_region(name), share_region(name)]);
+    for region in of_nodes.chain(of_fronts) {
+        while run.is_exposed(&region) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        if let Err(error) = run.forget(&region) {
+            tracing::warn!("{region} is still there: {error}");
+        }
+    }
 }
 
 /// Keeps in the history that a node has joined or left.

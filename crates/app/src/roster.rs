@@ -161,6 +161,12 @@ impl Roster {
         Ok(Roster { epoch: self.epoch + 1, standing, slots: SlotTable::of(&cluster), file })
     }
 
+    /// Whether a node, edge or front of it has that name.
+    pub fn has(&self, name: &str) -> bool {
+        let SlotTable { nodes, fronts, .. } = &self.slots;
+        [nodes, fronts].into_iter().any(|names| names.0.position(|known| known == name).is_some())
+    }
+
     /// Whether a part of it runs.
     pub fn is_alive(&self, run: &RunDirectory) -> bool {
         self.parts().iter().any(|part| run.is_exposed(&part.region))
@@ -315,8 +321,7 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
                     "another cluster, {name}, runs in {place}: give this one a run_dir of its own"
                 )));
             }
-            let known = last.cluster()?;
-            if has_part(cluster, part) && !has_part(&known, part) {
+            if has_part(cluster, part) && !last.has(part) {
                 return Err(Failure::new(format!(
                     "{part} is in this file, and not in the cluster that runs: `sidelong reload` has it join"
                 )));

@@ -175,6 +175,24 @@ impl RunDirectory {
         self.is_held(file_name(region))
     }
 
+    /// Removes what is left of a region whose process has ended.
+    ///
+    /// # Errors
+    /// If a process has it, or it cannot be removed.
+    pub fn forget(&self, region: &str) -> io::Result<()> {
+        if self.is_exposed(region) {
+            return Err(ErrorKind::ResourceBusy.into());
+        }
+        let directory = self.enter()?;
+        for name in [file_name(region), key_name(region)] {
+            match directory.remove(&name) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a process holds a file, or may do so.
     pub(crate) fn is_held(&self, name: impl AsRef<OsStr>) -> bool {
         match self.enter().and_then(|directory| directory.open(name, false)) {

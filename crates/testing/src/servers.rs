@@ -363,6 +363,12 @@ pub fn requests_of(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.path(&format!("{name}.requests"))
 }
 
+/// How many requests the server of that name has had, likewise.
+pub fn requests_at(cluster: &Cluster, name: &str) -> usize {
+    let log = std::fs::read_to_string(requests_of(cluster, name)).unwrap();
+    requests(&log).iter().filter(|(_, begins)| *begins).count()
+}
+
 /// The sites of which the server of that name, a gunicorn, php-fpm or [`nginx_that_logs`], had requests under way at one time, at
 /// most, and how often the site changed.
 pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {

@@ -20,6 +20,7 @@ use crate::up::foreign::Foreign;
 use crate::up::home::Home;
 use sidelong_app::Event;
 use sidelong_app::Failure;
+use sidelong_app::roster::Roster;
 
 /// Longest wait for a process to be ready.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -48,6 +49,8 @@ pub(super) enum News {
     Event(Event),
     /// It has ended, with this status.
     Ended(String),
+    /// It has left the cluster, and ended.
+    Left,
 }
 
 /// All processes of the cluster.
@@ -247,7 +250,17 @@ impl Children {
                     part.ready |= matches!(event, Event::Ready);
                     News::Event(event)
                 }
-                None => News::Ended(part.ended(now)),
+                None => {
+                    let status = part.ended(now);
+                    let is_part = ["node", "edge", "front"].contains(&part.kind);
+                    match Roster::read(&self.run).filter(|_| is_part) {
+                        Some(newest) if !newest.has(&part.name) => {
+                            part.restart_at = None;
+                            News::Left
+                        }
+                        _ => News::Ended(status),
+                    }
+                }
             };
             (part.name.clone(), news)
         };

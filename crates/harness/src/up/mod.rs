@@ -505,6 +505,7 @@ impl<'a> Up<'a> {
                     self.admissions.ended(&part);
                     format!("{part} ended ({how}) and is restarted")
                 }
+                News::Left => format!("{part} has left the cluster"),
                 News::Event(Event::Ready) => format!("{part} is ready"),
                 News::Event(Event::Failed { reason }) => format!("{part} failed: {reason}"),
                 News::Event(Event::Note { text }) => {

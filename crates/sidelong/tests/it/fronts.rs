@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
-use sidelong_config::{Configuration, Drain, FrontEntry, Proxy};
+use sidelong_config::{Configuration, Drain, FrontEntry, NodeEntry, Proxy};
 use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 
@@ -18,7 +18,7 @@ use crate::support::foreign::move_to_and_fro;
 use crate::support::proxies::{EnvoysMemory, Kind, ROOM, WORKERS, module, proxy, sent};
 use crate::support::servers::readable;
 use crate::support::servers::{
-    Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once,
+    Load, family, gunicorn, haproxy_program, processes_of, requests_at, requests_of, sites_at_once,
 };
 use crate::support::words::write_word;
 use crate::support::{
@@ -47,25 +47,25 @@ macro_rules! conformance {
 
 conformance! {
     nginx Nginx {
-        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move a_node_leaves_and_joins it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
         a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     httpd Httpd {
-        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move a_node_leaves_and_joins it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
         a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     envoy Envoy {
-        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move a_node_leaves_and_joins it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
         a_server_that_is_taken_out_gets_no_requests a_module_for_another_version_is_refused
     }
     haproxy_by_choice HaproxyByChoice {
-        nodes_move it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
+        nodes_move a_node_leaves_and_joins it_outlives_its_front a_worker_may_die agents_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none it_may_be_started_before_its_front a_choice_is_obeyed_at_once clients_are_rejected a_bad_url_takes_no_site_down
     }
-    haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die agents_may_die a_bad_url_takes_no_site_down }
+    haproxy_by_weights HaproxyByWeights { nodes_move a_node_leaves_and_joins it_outlives_its_front a_worker_may_die agents_may_die a_bad_url_takes_no_site_down }
 }
 
 /// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
@@ -330,6 +330,32 @@ fn a_bad_url_takes_no_site_down(kind: Kind) {
 }
 
 /// No server has requests of two sites at once, though nodes move under load.
+/// The proxy's configuration names its server all the time.
+fn a_node_leaves_and_joins(kind: Kind) {
+    let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
+    let watched = controlled.watch();
+    let reload = |controlled: &Controlled| {
+        controlled.cluster.config();
+        until_it_succeeds(|| run(["reload", "--wait", "--config", &controlled.config()]))
+    };
+    let mut agents = Vec::new();
+    for (index, old, new) in [(2, "n3", "n3"), (1, "n2", "n2"), (2, "n3", "n9")] {
+        let node = controlled.cluster.file.nodes.remove(index);
+        controlled.cluster.file.sites[1].nodes = 1;
+        reload(&controlled);
+        let had = requests_at(&controlled.cluster, NAMES[index]);
+        (0..4).for_each(|_| watched.go_on());
+        assert_eq!(requests_at(&controlled.cluster, NAMES[index]), had, "{old} has left");
+        controlled.cluster.file.nodes.insert(index, NodeEntry { name: new.to_owned(), ..node });
+        reload(&controlled);
+        agents.push(controlled.cluster.part("node", new));
+        until_it_succeeds(|| run(["move", new, "beta", "--config", &controlled.config()]));
+        eventually("it gets requests again", || requests_at(&controlled.cluster, NAMES[index]) > had);
+    }
+    watched.end();
+    controlled.end();
+}
+
 fn nodes_move(kind: Kind) {
     let Some(controlled) = Controlled::start(kind, by_hand_and_both_families) else { return };
     controlled.go_to_and_fro();

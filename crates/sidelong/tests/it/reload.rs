@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_config::{FrontEntry, Proxy};
-use sidelong_testing::{Cluster, Running, eventually, try_get};
+use sidelong_testing::servers::gunicorn;
+use sidelong_testing::{Cluster, Running, eventually, try_get, until_it_succeeds};
 
 /// Sites alpha and beta with a node each behind an edge, started by hand.
 fn started() -> (Cluster, Vec<Running>) {
@@ -57,7 +58,7 @@ fn a_changed_file_is_adopted_whole_or_not_at_all() {
     assert!(done.code == Some(0) && done.out.contains("restart of edge1"), "{done:?}");
     assert_eq!(status(&cluster, "new.test"), 200);
     cluster.file.sites[0].hosts = vec!["other.test".into()];
-    cluster.file.sites[1].name = "gamma".into();
+    cluster.file.cache.item_bytes_max += 1;
     let refused = cluster.run(&["reload"]);
     assert!(refused.code == Some(2) && refused.err.contains("nothing is changed"), "{refused:?}");
     std::fs::write(cluster.path("wrong.toml"), "[cluster]\nname = 3\n").unwrap();
@@ -161,4 +162,50 @@ fn moves_wait_for_a_front_that_is_away_until_it_is_removed_as_lost() {
     cluster.run(&["remove", "web1", "--lost"]).succeeded();
     eventually("the node moves", || waits().is_none());
     end(nodes.into_iter().chain([edge]).collect());
+}
+
+/// The commands by which a node comes and goes change the file, or neither it nor the cluster.
+#[test]
+fn a_node_joins_and_leaves_by_commands() {
+    let (cluster, parts) = started();
+    let config = cluster.config();
+    let written = format!("# Ours.\n{}", std::fs::read_to_string(&config).unwrap());
+    std::fs::write(&config, &written).unwrap();
+    let sidelong = |arguments: &[&str]| {
+        Running::start(
+            arguments
+                .iter()
+                .map(|word| word.to_string())
+                .chain(["--config".into(), config.display().to_string()]),
+        )
+    };
+    let server = gunicorn(&cluster, "web9", cluster.at(6001), 1);
+    let Some(_server) = server else { return };
+    let joined = sidelong(&["join", "node", "web9", "--server", &cluster.at(6001).to_string()]).finish();
+    assert!(
+        joined.code == Some(0) && joined.out.contains("belongs to the cluster (epoch 2): start it by"),
+        "{joined:?}"
+    );
+    let agent = sidelong(&["node", "web9"]);
+    until_it_succeeds(|| sidelong(&["move", "web9", "beta"]).finish());
+    eventually("its server answers", || {
+        try_get(cluster.edge(0), "beta.test", "/1").is_ok_and(|reply| reply.body == "web9")
+    });
+
+    // A second one of its name, and one that alone is its site's, change nothing.
+    let with_it = std::fs::read_to_string(&config).unwrap();
+    assert!(with_it.starts_with("# Ours.") && with_it.contains("web9"), "{with_it}");
+    let again = sidelong(&["join", "node", "web9", "--server", "127.0.0.1:9"]).finish();
+    let kept = sidelong(&["leave", "n1"]).finish();
+    assert_eq!((again.code, kept.code), (Some(2), Some(2)), "{again:?} {kept:?}");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), with_it);
+
+    let left = sidelong(&["leave", "web9", "--wait"]).finish();
+    assert!(left.code == Some(0) && left.out.contains("web9 has left the cluster"), "{left:?}");
+    agent.finish().succeeded();
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), written);
+    assert_eq!(status(&cluster, "beta.test"), 200);
+    let told = sidelong(&["history"]).finish().succeeded();
+    assert!(told.contains("web9 joined in 0.00 ms by ") && told.contains("web9 left in"), "{told}");
+    end(parts);
 }
