@@ -117,7 +117,7 @@ impl Roster {
         Ok(Cluster { epoch: self.epoch, standing: self.standing.clone(), ..cluster })
     }
 
-    /// That of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
+    /// The first roster of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
     /// slots, and so what their memory says.
     fn begun(cluster: &Cluster, last: Option<&Roster>) -> Roster {
         let epoch = last.map_or(0, |last| last.epoch) + 1;
@@ -250,7 +250,7 @@ pub(crate) fn place(run: &RunDirectory) -> RunDirectory {
 }
 
 /// The epoch of the newest roster, which is not parsed; `None` if there is none, or both copies are damaged.
-pub(crate) fn epoch(run: &RunDirectory) -> Option<u64> {
+pub fn epoch(run: &RunDirectory) -> Option<u64> {
     COPIES.iter().find_map(|name| {
         let text = read(run, name).ok()?;
         Roster::checked(&text).map(|(head, _)| head.epoch)

@@ -41,7 +41,7 @@ impl Capacity {
     }
 }
 
-/// Those of a roster who are not there, or not for long, by name.
+/// Members of a roster who are not there, or not for long, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Standing {
     /// Edges and fronts for which nobody waits: nothing of them is left, as a person has said, or they have never been there.

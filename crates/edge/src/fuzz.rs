@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Directory as _, Host, Initiator, Region, RunDirectory};
-use sidelong_layout::{HEADER_BYTES, Instance, NodeId, Ownership, ShareMap, SiteId, Time, WorkersMap};
+use sidelong_layout::{
+    ChoiceMap, HEADER_BYTES, Instance, NodeId, Ownership, ShareMap, SiteId, Time, WorkersMap,
+};
 use sidelong_policy::admission::{Client, Promise, Request, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health::HealthSettings;

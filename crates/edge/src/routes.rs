@@ -246,7 +246,7 @@ impl Visit for AtEdge<'_> {
         let fields: Vec<_> = request.fields().collect();
         let takes = Takes::of(matches!(*method, Method::GET | Method::HEAD), &fields)?;
         let usable = |node| edge.view.is_usable(node, host.0, self.begun);
-        let mut asked = documents.asked(&*edge.site_name(host)?, request.target(), usable)?;
+        let mut asked = documents.asked(&edge.site_name(host)?, request.target(), usable)?;
         let found = documents.find(&mut asked, method, &fields, takes).await;
         self.asked = Some(asked);
         found

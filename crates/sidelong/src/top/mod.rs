@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use sidelong_app::Parts;
-use sidelong_app::history;
+use sidelong_app::{history, roster};
 use sidelong_config::{Cluster, Fabric};
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::NodeId;
@@ -127,17 +127,13 @@ struct Top {
     /// `None` if there is nothing to ask.
     asking: Option<Asking>,
     run: RunDirectory,
-    edges: Vec<String>,
+    cluster: Cluster,
 }
 
 impl Top {
     /// Opens a running cluster.
     fn new(parts: Parts, file: &Path) -> Result<Self, Failure> {
-        let scheme = parts.scheme()?.scheme.to_string();
-        let looker = Looker::new(&parts.cluster, scheme, parts.fabric.name());
-        let run = parts.run.clone();
-        let edges = parts.cluster.fronts.values().map(|front| front.name.clone()).collect();
-        let mut top = Top { monitor: Monitor::new(&parts)?, looker, asking: None, run, edges };
+        let mut top = Top::of(&parts)?;
         if !top.await_fresh(FIRST_MAX, |fresh, _| fresh > 0) {
             let node = NodeId::new(0);
             let age = top.looker.latest().nodes[0].age;
@@ -152,10 +148,41 @@ impl Top {
         Ok(top)
     }
 
+    /// Has seen nothing yet, and asks nobody.
+    fn of(parts: &Parts) -> Result<Self, Failure> {
+        let scheme = parts.scheme()?.scheme.to_string();
+        Ok(Top {
+            monitor: Monitor::new(parts)?,
+            looker: Looker::new(&parts.cluster, scheme, parts.fabric.name()),
+            asking: None,
+            run: parts.run.clone(),
+            cluster: parts.cluster.clone(),
+        })
+    }
+
+    /// Begins anew if the parts go by another roster.
+    fn follow(&mut self) {
+        if roster::epoch(&self.run).is_none_or(|epoch| epoch <= self.cluster.epoch) {
+            return;
+        }
+        let anew = || -> Result<Top, Failure> {
+            let parts = Parts::new(roster::current(self.cluster.clone())?)?;
+            Ok(Top { asking: Asking::start(&parts.cluster)?, ..Top::of(&parts)? })
+        };
+        match anew() {
+            Ok(top) => *self = top,
+            Err(Failure(why)) => {
+                tracing::warn!("the cluster has changed, and cannot be looked at anew: {why}")
+            }
+        }
+    }
+
     fn look(&mut self) {
+        self.follow();
         self.monitor.look();
         self.looker.take(&self.monitor);
-        let edges = || self.edges.iter().map(String::as_str).chain([history::BY_HAND]);
+        let fronts = self.cluster.fronts.values();
+        let edges = || fronts.clone().map(|front| front.name.as_str()).chain([history::BY_HAND]);
         self.looker.explain(|within| history::recent(&self.run, edges(), within));
         if let Some(asking) = &self.asking {
             self.looker.hear(asking.latest());

@@ -158,7 +158,7 @@ fn answers(cluster: &Cluster, name: &str, host: &str) -> bool {
     (0..2).all(|edge| {
         (0..8).any(|_| {
             let reply = try_get(cluster.edge(edge), host, "/o/1/1");
-            reply.is_ok_and(|reply| reply.header(NODE_HEADER).as_deref() == Some(name))
+            reply.is_ok_and(|reply| reply.header(NODE_HEADER) == Some(name))
         })
     })
 }

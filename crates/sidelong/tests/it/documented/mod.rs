@@ -61,6 +61,8 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong history", By(&["crates/sidelong/tests/it/history.rs"])),
     ("sidelong init", By(&["crates/sidelong/tests/it/servers.rs"])),
     ("sidelong init --help", RUN),
+    ("sidelong join", By(&["crates/sidelong/tests/it/reload.rs"])),
+    ("sidelong leave", By(&["crates/sidelong/tests/it/reload.rs"])),
     ("sidelong-lab list", RUN),
     ("sidelong-lab page", By(&["crates/lab/tests/it/page.rs"])),
     ("sidelong-lab run", By(&["ci lab", "crates/lab/tests/it/experiments.rs"])),
