@@ -44,12 +44,19 @@ impl Reload {
         Ok(Reload { run, roster, file, changes })
     }
 
+    /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.
+    pub fn is_needed(&self) -> bool {
+        let Standing { leaving, closing, .. } = &self.roster.standing;
+        !(self.changes.is_empty() && leaving.is_empty() && closing.is_empty())
+    }
+
     /// Has all parts that run adopt it within `wait`, and returns the epoch. Nodes that it has no more are held before, which takes until
     /// no request is left there: with `waits` however long that is. If a part refuses it, or a node cannot be held, all go back.
     ///
     /// # Errors
     /// If it has a change that no running cluster takes, a part refuses it or does not answer, or a node cannot be held: with the reasons.
     pub fn carry_out(self, wait: Duration, waits: bool) -> Result<u64, Failure> {
+        let is_needed = self.is_needed();
         let Reload { run, roster, file, changes } = self;
         let stops: Vec<_> = changes
             .iter()
@@ -64,7 +71,7 @@ impl Reload {
                 stops.join("; ")
             )));
         }
-        if changes.is_empty() && roster.standing.leaving.is_empty() && roster.standing.closing.is_empty() {
+        if !is_needed {
             return Ok(roster.epoch);
         }
         let next = roster.followed_by(file, &run)?;
@@ -73,6 +80,12 @@ impl Reload {
         let joined: Names = kinds.iter().flat_map(|names| difference(&names(&new), &names(&old))).collect();
         let [sites, nodes, fronts] = kinds.map(|names| difference(&names(&old), &names(&new)));
         may_end(&run, &roster, &old, &fronts)?;
+        // A change that was cut short may have left something of their names.
+        let parts_of = |cluster| -> Names { node_names(cluster).union(&front_names(cluster)).cloned().collect() };
+        forget(&run, &difference(&parts_of(&new), &parts_of(&old)), wait)?;
+        // It may also have held these, which stay now.
+        let stay: Names = difference(&roster.standing.leaving, &nodes);
+        let stay: Names = stay.intersection(&node_names(&new)).cloned().collect();
         let mut last = roster;
         if !nodes.is_empty() {
             last = hold(&run, last, &nodes, wait, waits)?;
@@ -85,7 +98,11 @@ impl Reload {
         }
         let next = Roster { epoch: last.epoch + 1, ..next };
         let epoch = adopt(&run, &last, next, wait)?;
-        forget(&run, &nodes, &fronts, wait);
+        resume(&new, &stay);
+        let left = nodes.union(&fronts).cloned().collect();
+        if let Err(Failure(why)) = forget(&run, &left, wait) {
+            tracing::warn!("{why}");
+        }
         let parts = Parts::new(new)?;
         joined.iter().for_each(|name| keep(&parts, name, JOINED));
         sites.iter().chain(&nodes).chain(&fronts).for_each(|name| keep(&parts, name, LEFT));
@@ -123,11 +140,13 @@ fn hold(
     let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
     adopt(run, &last, marked.clone(), wait)?;
     let cluster = marked.cluster()?;
-    let mut held = Vec::new();
+    let mut held = Names::new();
     let mut failed = None;
     for name in nodes {
         match hand(&cluster, name, Wish::Drain, waits).and_then(Hand::leave) {
-            Ok(()) => held.push(name),
+            Ok(()) => {
+                held.insert(name.clone());
+            }
             Err(_) if is_absent(run, &cluster, name) => {}
             Err(Failure(why)) => {
                 failed = Some(format!("{name} cannot leave: {why}"));
@@ -138,12 +157,16 @@ fn hold(
     let Some(why) = failed else { return Ok(marked) };
     let back = Roster { epoch: marked.epoch + 1, ..last };
     adopt(run, &marked, back.clone(), wait)?;
-    let cluster = back.cluster()?;
-    for name in held {
-        let resumed = hand(&cluster, name, Wish::Resume, false).and_then(Hand::carry_out);
+    resume(&back.cluster()?, &held);
+    Err(Failure::new(format!("nothing is changed, because {why}")))
+}
+
+/// Gives nodes back that were held because they were to leave.
+fn resume(cluster: &Cluster, names: &Names) {
+    for name in names {
+        let resumed = hand(cluster, name, Wish::Resume, false).and_then(Hand::carry_out);
         let _ = resumed.inspect_err(|Failure(why)| tracing::warn!("{name} stays held: {why}"));
     }
-    Err(Failure::new(format!("nothing is changed, because {why}")))
 }
 
 /// Has no edge take requests of these sites any more, frees all nodes that are of them, and returns the roster that says so. If that
@@ -233,19 +256,23 @@ fn is_absent(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
     !has_words || !is_foreign && !run.is_exposed(&load_region(name))
 }
 
-/// Removes what those who have left leave behind, once they have ended: who has the name next begins anew.
-fn forget(run: &RunDirectory, nodes: &Names, fronts: &Names, wait: Duration) {
+/// Removes what those of these names leave behind, once they have ended: who has the name next begins anew.
+///
+/// # Errors
+/// If it cannot be removed, or one of them runs for longer than `wait`.
+fn forget(run: &RunDirectory, names: &Names, wait: Duration) -> Result<(), Failure> {
     let deadline = Instant::now() + wait;
-    let of_nodes = nodes.iter().flat_map(|name| [words_region(name), load_region(name)]);
-    let of_fronts = fronts.iter().flat_map(|name| [front_region(name), share_region(name)]);
-    for region in of_nodes.chain(of_fronts) {
-        while run.is_exposed(&region) && Instant::now() < deadline {
+    let regions = |name| [words_region(name), load_region(name), front_region(name), share_region(name)];
+    for (name, region) in names.iter().flat_map(|name| regions(name).map(|region| (name, region))) {
+        while run.is_exposed(&region) {
+            if Instant::now() >= deadline {
+                return Err(Failure::new(format!("{name}, which is not of the cluster, still runs: end it")));
+            }
             std::thread::sleep(LOOK_EVERY);
         }
-        if let Err(error) = run.forget(&region) {
-            tracing::warn!("{region} is still there: {error}");
-        }
+        run.forget(&region).map_err(|error| Failure::new(format!("{region} is still there: {error}")))?;
     }
+    Ok(())
 }
 
 /// Keeps in the history that a node has joined or left.

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
     let file = args.config.display().to_string();
     let said = if args.dry_run {
         told
-    } else if reload.changes.is_empty() {
+    } else if !reload.is_needed() {
         format!("{file}: nothing has changed\n")
     } else {
         let epoch = reload.carry_out(args.timeout, args.wait)?;

@@ -67,9 +67,13 @@ impl Cluster {
 
     /// With another edge.
     pub fn with_edge(mut self) -> Self {
-        let edge = edge(self.address, self.file.edges.len() as u16);
-        self.file.edges.push(edge);
+        self.push_edge();
         self
+    }
+
+    /// Adds an entry for another edge.
+    pub fn push_edge(&mut self) {
+        self.file.edges.push(edge(self.address, self.file.edges.len() as u16));
     }
 
     /// Adds an entry for the node of that name, `n` and a number.

@@ -20,6 +20,7 @@ pub mod overload;
 mod process;
 pub mod registers;
 pub mod servers;
+mod steady_load;
 pub mod words;
 
 use std::io::Write as _;
@@ -33,6 +34,7 @@ pub use cluster::{Cluster, Part};
 pub use here::Here;
 pub use http::{Client, Reply, get, metrics, read_head, try_get, websocket_accept};
 pub use process::{Done, Running, program, run, run_lab, stop_whole};
+pub use steady_load::SteadyLoad;
 
 /// Longest that anything awaited in a test may take.
 pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -76,7 +76,12 @@ pub(super) const ON_DEMAND: &[Step] = &[
     Step {
         name: "hostile",
         proves: "a cluster survives a hundred rounds of attacks at random; SIDELONG_SEED=N repeats them",
-        run: hostile,
+        run: |run| at_random(run, "hostile::"),
+    },
+    Step {
+        name: "membership",
+        proves: "whatever is killed at whichever step of a join, leave or reload, the next one succeeds, 100 rounds; SIDELONG_SEED=N repeats them",
+        run: |run| at_random(run, "membership::"),
     },
     Step {
         name: "endurance",
@@ -177,8 +182,8 @@ fn model_all(run: &mut Run) -> Result<(), Failure> {
 }
 
 /// Each time from another seed, unless one is given.
-fn hostile(run: &mut Run) -> Result<(), Failure> {
-    let mut tests = of_the_program(run, "hostile::");
+fn at_random(run: &mut Run, tests: &str) -> Result<(), Failure> {
+    let mut tests = of_the_program(run, tests);
     tests.env("SIDELONG_ROUNDS", "100");
     if std::env::var_os(SEED).is_none() {
         tests.env(SEED, std::process::id().to_string());

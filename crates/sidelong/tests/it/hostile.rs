@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::words::write_word;
-use crate::support::{Client, Cluster, Part, Running, eventually};
+use crate::support::{Client, Cluster, Part, Running, eventually, number};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
 const ROUNDS: u64 = 4;
@@ -186,10 +186,6 @@ fn check_ends(printed: &str) {
 
 #[test]
 fn a_cluster_survives_attacks() {
-    let number = |name, otherwise| {
-        std::env::var(name)
-            .map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
-    };
     let (seed, rounds) = (number("SIDELONG_SEED", SEED), number("SIDELONG_ROUNDS", ROUNDS));
     let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
     let up = cluster.serving(&["--plain"]);

@@ -31,6 +31,7 @@ mod kernel;
 mod log;
 mod machines;
 mod many_nodes;
+mod membership;
 mod metrics;
 mod other_users;
 mod overhead;

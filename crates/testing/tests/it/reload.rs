@@ -1,15 +1,10 @@
 //! A cluster that goes by a changed file while it serves, on threads of this process.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-
 use sidelong_app::Event;
 use sidelong_config::SiteEntry;
 use sidelong_layout::Budget;
 use sidelong_testing::words::Word;
-use sidelong_testing::{Client, Cluster, Here, eventually, try_get};
+use sidelong_testing::{Client, Cluster, Here, SteadyLoad, eventually, try_get};
 use sidelong_workload::origin::NODE_HEADER;
 
 /// Sites alpha and beta with two nodes each, and two edges.
@@ -111,42 +106,6 @@ fn a_part_that_starts_again_goes_by_what_the_others_have() {
     drop((again, parts));
 }
 
-/// Requests of both sites at both edges for as long as this lives.
-struct Load {
-    stop: Arc<AtomicBool>,
-    clients: Vec<JoinHandle<Vec<String>>>,
-}
-
-impl Load {
-    fn start(cluster: &Cluster) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let client = |(edge, host): (SocketAddr, &'static str)| {
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || {
-                let mut client = Client::connect(edge);
-                let mut failed = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    match client.ask("GET", host, "/o/1/1") {
-                        Ok(reply) if reply.status == 200 => {}
-                        other => failed.push(format!("{host}: {other:?}")),
-                    }
-                }
-                failed
-            })
-        };
-        let edges = (0..cluster.file.edges.len()).map(|edge| cluster.edge(edge));
-        let pairs = edges.flat_map(|edge| ["alpha.test", "beta.test"].map(|host| (edge, host)));
-        let clients = pairs.map(client).collect();
-        Load { stop, clients }
-    }
-
-    /// What has failed.
-    fn end(self) -> Vec<String> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-    }
-}
-
 /// Ends a node, which has had no request for a site that it did not serve.
 fn end(node: Here) {
     let said = node.ended();
@@ -167,7 +126,7 @@ fn answers(cluster: &Cluster, name: &str, host: &str) -> bool {
 fn nodes_join_and_leave_under_load() {
     let mut cluster = cluster();
     let mut parts = cluster.serving_here();
-    let load = Load::start(&cluster);
+    let load = SteadyLoad::start(&cluster);
 
     cluster.add_node("n5");
     assert!(cluster.try_here("node", "n5").err().unwrap().contains("`sidelong reload` has it join"));
@@ -234,7 +193,7 @@ fn a_node_that_cannot_leave_stays() {
 fn sites_join_and_leave_under_load() {
     let mut cluster = cluster();
     let parts = cluster.serving_here();
-    let load = Load::start(&cluster);
+    let load = SteadyLoad::start(&cluster);
     let before = cluster.file.clone();
     for (name, epoch) in [("gamma", 2), ("delta", 5)] {
         let host = format!("{name}.test");
@@ -260,8 +219,8 @@ fn sites_join_and_leave_under_load() {
 fn edges_join_and_leave_under_load() {
     let mut cluster = cluster();
     let mut parts = cluster.serving_here();
-    let load = Load::start(&cluster);
-    cluster = cluster.with_edge();
+    let load = SteadyLoad::start(&cluster);
+    cluster.push_edge();
     assert_eq!(cluster.reload(), Ok(2));
     assert!(cluster.move_to("n1", "beta").is_ok(), "nobody waits for it before it starts");
     let third = cluster.here("edge", "edge3");

@@ -7,8 +7,14 @@ mod terminal;
 pub mod thousand;
 
 pub use sidelong_testing::{
-    Client, Cluster, Done, PATIENCE, Part, Running, STALE_MAX, SetOnDrop, auction, caches, eventually,
+    Client, Cluster, Done, PATIENCE, Part, Running, STALE_MAX, SetOnDrop, SteadyLoad, auction, caches, eventually,
     foreign, get, has_rdma, histories, may_open, memcached, metrics, overload, run, run_lab, servers,
     skipped, stop_whole, try_get, until_it_succeeds, words,
 };
 pub use terminal::Terminal;
+
+/// The number in an environment variable, by which a step of CI says how far a test goes.
+pub fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable)
+        .map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{variable}={value}")))
+}

@@ -1,0 +1,186 @@
+//! Nodes, edges and sites that join and leave at random while commands and parts are killed: whatever dies at whichever step, floors
+//! hold, no slot is lost, and the next command succeeds.
+//!
+//! `cargo xtask ci membership` goes on for a hundred rounds each, from a new seed, which it prints.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use sidelong_config::SiteEntry;
+use sidelong_layout::Ownership;
+
+use crate::support::words::Word;
+use crate::support::{Cluster, Running, SteadyLoad, number, until_it_succeeds};
+
+/// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
+const ROUNDS: u64 = 6;
+const SEED: u64 = 7;
+/// Nodes and edges that are always there, and those that come and go.
+const STAY: [(&str, &str); 6] =
+    [("node", "n1"), ("node", "n2"), ("node", "n3"), ("node", "n4"), ("edge", "edge1"), ("edge", "edge2")];
+const NODES: [&str; 2] = ["n5", "n6"];
+/// Most slots for nodes that may be in use: one that has left may still be meant by a part that was killed, so that one more is taken.
+const SLOTS_MAX: usize = 12;
+
+/// What is killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Command,
+    Part,
+}
+
+struct Members {
+    cluster: Cluster,
+    /// By name, with what each is.
+    parts: BTreeMap<String, (&'static str, Running)>,
+    /// The last reload that was not killed took so long.
+    took: Duration,
+    random: Pcg64Mcg,
+}
+
+impl Members {
+    fn start(seed: u64) -> Self {
+        let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]);
+        let mut members = Members {
+            cluster,
+            parts: BTreeMap::new(),
+            took: Duration::from_millis(100),
+            random: Pcg64Mcg::seed_from_u64(seed),
+        };
+        STAY.iter().for_each(|(kind, name)| members.begin(kind, name));
+        members.cluster.await_serving(&mut members.parts.get_mut("edge2").expect("it has begun").1);
+        members
+    }
+
+    fn begin(&mut self, kind: &'static str, name: &str) {
+        let part = self.cluster.part(kind, name);
+        self.parts.insert(name.to_owned(), (kind, part));
+    }
+
+    /// Has one or two members come or go, or a name change, in the file.
+    fn change(&mut self) {
+        for _ in 0..self.random.random_range(1..=2) {
+            let what = self.random.random_range(0..5);
+            let file = &mut self.cluster.file;
+            match what {
+                0 | 1 => {
+                    let name = NODES[what];
+                    match file.nodes.iter().position(|node| node.name == name) {
+                        Some(index) => drop(file.nodes.remove(index)),
+                        None => self.cluster.add_node(name),
+                    }
+                }
+                2 if file.sites.len() > 2 => drop(file.sites.pop()),
+                2 => file.sites.push(SiteEntry::new("gamma", "gamma.test", 1)),
+                3 if file.edges.len() > 2 => drop(file.edges.pop()),
+                3 => self.cluster.push_edge(),
+                _ => file.limits.retries = 1 - file.limits.retries.min(1),
+            }
+        }
+    }
+
+    fn round(&mut self, victim: Victim) {
+        self.change();
+        let command = self.cluster.start(&["reload"]);
+        let pause = self.random.random_range(Duration::ZERO..self.took);
+        std::thread::sleep(pause);
+        match victim {
+            Victim::Command => drop(command.kill()),
+            Victim::Part => {
+                let (kind, name) = *STAY.choose(&mut self.random).expect("there are some");
+                self.parts.remove(name).expect("it runs").1.kill();
+                self.begin(kind, name);
+                drop(command.finish());
+            }
+        }
+        let began = Instant::now();
+        match victim {
+            // Nothing that it had may stand in the way.
+            Victim::Command => drop(self.cluster.run(&["reload"]).succeeded()),
+            // A part that starts again is not there for a moment.
+            Victim::Part => drop(until_it_succeeds(|| self.cluster.run(&["reload"]))),
+        }
+        self.took = began.elapsed();
+        self.follow();
+        self.check();
+    }
+
+    /// Starts the parts that have joined. Those that have left end.
+    fn follow(&mut self) {
+        let file = &self.cluster.file;
+        let nodes = file.nodes.iter().map(|node| ("node", node.name.clone()));
+        let now: Vec<_> = nodes.chain(file.edges.iter().map(|edge| ("edge", edge.name.clone()))).collect();
+        let left = self.parts.extract_if(.., |name, _| !now.iter().any(|(_, there)| there == name));
+        for (name, (_, part)) in left.collect::<Vec<_>>() {
+            let ended = part.finish();
+            assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+            check_end(&ended.err);
+        }
+        for (kind, name) in now {
+            if !self.parts.contains_key(&name) {
+                self.begin(kind, &name);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let current = self.cluster.current().expect("it can be used");
+        assert!(current.nodes.len() <= SLOTS_MAX, "a slot is lost: {:?}", current.nodes);
+        let words = STAY.iter().filter(|(kind, _)| *kind == "node").map(|(_, name)| {
+            let number = name[1..].parse().expect("a number");
+            Ownership::decode(Word::ownership(&self.cluster, number).read()).site
+        });
+        let words: Vec<_> = words.collect();
+        for slot in 0..2 {
+            let there = words.iter().filter(|site| site.is_some_and(|site| site.index() == slot)).count();
+            let name = &current.sites[slot].name;
+            assert!(there >= current.sites[slot].floor, "{name} is below its floor: {words:?}");
+        }
+    }
+
+    fn end(mut self) {
+        let edges: Vec<_> = self.parts.extract_if(.., |_, (kind, _)| *kind == "edge").collect();
+        for (_, (_, part)) in edges.into_iter().chain(self.parts) {
+            let ended = part.end();
+            check_end(&ended.err);
+            ended.succeeded();
+        }
+    }
+}
+
+/// A node says at its end whether it had requests for a site that it did not serve.
+fn check_end(said: &str) {
+    assert!(!said.contains("that the node did not serve"), "{said}");
+}
+
+fn members() -> (Members, std::ops::RangeInclusive<u64>) {
+    let (seed, rounds) = (number("SIDELONG_SEED", SEED), number("SIDELONG_ROUNDS", ROUNDS));
+    println!("SIDELONG_SEED={seed}");
+    (Members::start(seed), 1..=rounds)
+}
+
+#[test]
+fn a_command_may_be_killed_at_any_step() {
+    let (mut members, rounds) = members();
+    let load = SteadyLoad::start(&members.cluster);
+    for _ in rounds {
+        members.round(Victim::Command);
+    }
+    assert_eq!(load.end(), Vec::<String>::new());
+    members.end();
+}
+
+#[test]
+fn a_part_may_be_killed_at_any_step() {
+    let (mut members, rounds) = members();
+    // What is at the part that is killed fails.
+    let load = SteadyLoad::start(&members.cluster);
+    for _ in rounds {
+        members.round(Victim::Part);
+    }
+    load.end();
+    members.end();
+}
