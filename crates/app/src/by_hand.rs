@@ -95,8 +95,8 @@ impl Hand {
         self.work()
     }
 
-    /// Holds the node, for what that is a step to.
-    fn hold(&mut self) -> Result<(), Failure> {
+    /// Does it, for what that is a step to.
+    fn step(&mut self) -> Result<(), Failure> {
         self.work().map(|_| ())
     }
 
@@ -150,30 +150,53 @@ impl Hand {
         }
     }
 
-    /// Holds the node, which is said to leave by the roster that this goes by, and returns once no request is left there. The words of a
-    /// node that was held or free already are written anew. So whoever goes by an earlier roster cannot give it to a site any more: the
+    /// Holds the node, which is said to leave by the roster that this goes by, and returns what it was once no request is left there. The
+    /// words of a node that was held or free already are written anew. So whoever goes by an earlier roster cannot give it to a site any more: the
     /// word has changed, or the epoch is seen to have. [`await_words`](Self::await_words) comes first.
     ///
     /// # Errors
     /// If it cannot be held, with the reason.
-    pub(crate) fn leave(mut self) -> Result<(), Failure> {
+    pub(crate) fn leave(mut self) -> Result<Ownership, Failure> {
         let deadline = Instant::now() + BUSY_MAX;
+        let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
         loop {
             let Some(own) = self.links.ownership(self.node) else {
                 return Err(Failure::new(format!("{} cannot be read", self.name)));
             };
             if !matches!(own.state, NodeState::Held | NodeState::Free) {
-                return self.hold();
+                return self.step().map(|()| own);
             }
-            let held = Ownership { state: NodeState::Held, ..own.renewed() };
-            if self.swap(own, held) {
-                return Ok(());
+            // What is held is of a site.
+            if self.swap(own, own.now(NodeState::Held, own.site.unwrap_or(SiteId::new(some)))) {
+                return Ok(own);
             }
             if Instant::now() >= deadline {
                 return Err(Failure::new(format!("{} does not come to rest", self.name)));
             }
             std::thread::sleep(RETRY);
             self.links.scan(now());
+        }
+    }
+
+    /// Makes of the node what it was before it was to leave. [`await_words`](Self::await_words) comes first.
+    ///
+    /// # Errors
+    /// If it stays held, with the reason.
+    pub(crate) fn give_back(mut self, former: Ownership) -> Result<(), Failure> {
+        match (former.state, former.site) {
+            (NodeState::Held, _) => Ok(()),
+            (NodeState::Free, _) => {
+                let own = self.links.ownership(self.node);
+                match own.is_some_and(|own| self.swap(own, Ownership::replacing(own.encode(), None))) {
+                    true => Ok(()),
+                    false => Err(Failure::new("its word has changed")),
+                }
+            }
+            (NodeState::Pinned, Some(site)) => {
+                self.wish = Wish::Move(site);
+                self.step()
+            }
+            _ => self.step(),
         }
     }
 
@@ -204,7 +227,7 @@ impl Hand {
                 }
                 NodeState::Serving | NodeState::Pinned => {
                     was_held = Some(false);
-                    self.hold()?;
+                    self.step()?;
                 }
                 NodeState::Free | NodeState::Draining | NodeState::Changing => {}
             }

@@ -132,13 +132,20 @@ pub(crate) fn adopting(
         let newer = parts.by(cluster);
         let (publish, peers, others) = (publish.clone(), peers.clone(), newer.peers(&name));
         let adapter = adapter(&newer)?;
-        let (adopted, answer) = Arc::new(newer).adopted(adapter, move |parts| {
+        let (adopted, answer, is_taken) = Arc::new(newer).adopted(adapter, move |parts| {
             peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
             publish(parts);
         });
         let gone = || Failure::new("the thread that decides has ended, or hangs");
         sender.try_send(adopted).map_err(|_| gone())?;
-        match answer.recv_timeout(ADOPT_MAX) {
+        let answered = answer.recv_timeout(ADOPT_MAX).or_else(|error| match error {
+            // It is at it, or sees that nobody waits any more.
+            RecvTimeoutError::Timeout if is_taken.swap(true, Ordering::AcqRel) => {
+                answer.recv_timeout(ADOPT_MAX)
+            }
+            error => Err(error),
+        });
+        match answered {
             Ok(result) => Ok(result?),
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
             Err(RecvTimeoutError::Timeout) => Err(Failure::new("the thread that decides does not answer")),
@@ -275,6 +282,11 @@ impl Memory {
         let name = &parts.cluster.fronts[slot].name;
         let stated = self.front.iter().cloned().collect();
         let follower = Follower::new(name, parts, stated, take);
+        if !roster::is_newest(&parts.cluster, &parts.run) {
+            return Err(Failure::new(format!(
+                "the cluster has changed while {name} was starting: start it once more"
+            )));
+        }
         let lost = shutdown.clone();
         self.guard = Some(Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?);
         Ok(())

@@ -58,7 +58,11 @@ fn how(parts: &Parts, outcome: Outcome) -> String {
 
 /// What kept a node at its old site, in words.
 pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
-    let front = |front: EdgeId| &parts.cluster.fronts[front.index()].name;
+    // It may have joined since this part began.
+    let members = parts.members.load();
+    let front = |front: EdgeId| {
+        members.fronts.get(front.index()).map_or("one that has left", |front| front.name.as_str())
+    };
     match kept {
         Undrained::Node => "its server has not finished them".to_owned(),
         Undrained::Requests(edge, requests) => {

@@ -71,14 +71,16 @@ impl Follower {
     /// written again.
     pub(crate) fn look(&mut self) {
         // A part looks at all that becomes of its regions, so this is cheap while nothing has changed.
-        let Some(epoch) = roster::epoch(&self.run) else {
-            tracing::error!("the roster was removed or damaged; it is written again");
+        let Some(epoch) = roster::epoch(&self.run).filter(|epoch| *epoch >= self.newest.epoch) else {
+            tracing::error!(
+                "the roster was removed, damaged or replaced by an older one; it is written again"
+            );
             if let Err(Failure(why)) = roster::restore(&self.run, &self.newest) {
                 tracing::error!("{why}");
             }
             return;
         };
-        if epoch <= self.newest.epoch {
+        if epoch == self.newest.epoch {
             return;
         }
         let Some(newest) = Roster::read(&self.run) else { return };
@@ -98,7 +100,7 @@ impl Follower {
     }
 
     fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
-        let file = live(&self.file, &newest.file)?;
+        let file = live(&self.file, &newest.file, &self.part)?;
         (self.take)(newest.of(&file)?)?;
         self.file = Arc::new(file);
         Ok(())

@@ -1,6 +1,7 @@
 //! One process's view of its cluster: translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -382,13 +383,14 @@ impl Parts {
         Parts { cluster, run, fabric, began_ms: self.began_ms, config, members: Arc::clone(&self.members) }
     }
 
-    /// What the thread that scans and decides adopts of it, and where it answers. It has an adapter go by it, too, and others with `publish`.
+    /// What the thread that scans and decides adopts of it, where it answers, and whether it has begun. It has an adapter go by it, too, and others with `publish`.
     pub(crate) fn adopted(
         self: Arc<Self>,
         adapter: Option<AdapterMembers>,
         publish: impl FnOnce(&Parts) + Send + 'static,
-    ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>) {
+    ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>) {
         let (done, answer) = mpsc::sync_channel(1);
+        let is_taken = Arc::new(AtomicBool::new(false));
         let (shared, members) = (Arc::clone(&self.members), Arc::new(members(&self.cluster)));
         let adopted = Adopted {
             members: Arc::clone(&members),
@@ -409,9 +411,10 @@ impl Parts {
                     publish(&parts);
                 })
             },
+            is_taken: Arc::clone(&is_taken),
             done,
         };
-        (adopted, answer)
+        (adopted, answer, is_taken)
     }
 
     /// The nodes that a site keeps in any case.

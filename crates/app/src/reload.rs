@@ -1,12 +1,12 @@
 //! Changes what the parts on this machine go by: another cluster file, or an edge or front less. All of them adopt it, or none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use sidelong_config::{Change, Cluster, ClusterFile, Standing, Takes, diff};
-use sidelong_edge::{check_tls, share_region};
+use sidelong_config::{Change, Cluster, ClusterFile, Standing, Takes, diff, live};
+use sidelong_edge::{adapter_regions, check_tls, share_region};
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
-use sidelong_layout::{NodeId, RegionKind, SiteId, WORDS_BYTES};
+use sidelong_layout::{NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_reconfig::{front_region, load_region, words_region};
 
 use crate::by_hand::{Hand, Wish};
@@ -41,6 +41,7 @@ impl Reload {
         let roster = alive(&cluster, &run)?;
         let file = ClusterFile::clone(&cluster.file);
         let changes = diff(&roster.file, &file)?;
+        check_live(&roster.file, &file, &changes)?;
         Ok(Reload { run, roster, file, changes })
     }
 
@@ -74,129 +75,214 @@ impl Reload {
         if !is_needed {
             return Ok(roster.epoch);
         }
-        let next = roster.followed_by(file, &run)?;
+        let slots = roster.seated(&file, &run)?;
+        let next = Roster { epoch: roster.epoch + 1, standing: Standing::default(), slots, file };
         let (old, new) = (roster.cluster()?, next.cluster()?);
-        let kinds = [site_names, node_names, front_names];
-        let joined: Names = kinds.iter().flat_map(|names| difference(&names(&new), &names(&old))).collect();
-        let [sites, nodes, fronts] = kinds.map(|names| difference(&names(&old), &names(&new)));
-        may_end(&run, &roster, &old, &fronts)?;
+        let [left, joined] = [(&old, &new), (&new, &old)].map(|(of, without)| Members::new(of, without));
+        may_end(&run, &roster, &old, &left.fronts)?;
         // A change that was cut short may have left something of their names.
-        let parts_of = |cluster| -> Names { node_names(cluster).union(&front_names(cluster)).cloned().collect() };
-        forget(&run, &difference(&parts_of(&new), &parts_of(&old)), wait)?;
-        // It may also have held these, which stay now.
-        let stay: Names = difference(&roster.standing.leaving, &nodes);
-        let stay: Names = stay.intersection(&node_names(&new)).cloned().collect();
-        let mut last = roster;
-        if !nodes.is_empty() {
-            last = hold(&run, last, &nodes, wait, waits)?;
+        forget(&run, &joined, wait)?;
+        for name in difference(&roster.standing.leaving, &left.nodes) {
+            if new.nodes.values().any(|node| node.name == name) {
+                tracing::warn!(
+                    "{name} stays in the cluster. It may be held, since it was to leave: `sidelong resume {name}` gives it back"
+                );
+            }
         }
-        if !sites.is_empty() {
-            last = close(&run, last, &sites, wait, waits)?;
-        }
-        if !fronts.is_empty() {
-            last = end(&run, last, &fronts, wait)?;
-        }
-        let next = Roster { epoch: last.epoch + 1, ..next };
-        let epoch = adopt(&run, &last, next, wait)?;
-        resume(&new, &stay);
-        let left = nodes.union(&fronts).cloned().collect();
+        let mut steps =
+            Steps { run: &run, last: roster.clone(), first: roster, wait, waits, taken: Vec::new() };
+        let done = steps.take(next, &left, &joined);
+        done.map_err(|why| steps.undo(&why, &left))?;
+        let epoch = steps.last.epoch;
         if let Err(Failure(why)) = forget(&run, &left, wait) {
             tracing::warn!("{why}");
         }
         let parts = Parts::new(new)?;
-        joined.iter().for_each(|name| keep(&parts, name, JOINED));
-        sites.iter().chain(&nodes).chain(&fronts).for_each(|name| keep(&parts, name, LEFT));
+        joined.names().for_each(|name| keep(&parts, name, JOINED));
+        left.names().for_each(|name| keep(&parts, name, LEFT));
         Ok(epoch)
     }
 }
 
 type Names = BTreeSet<String>;
 
-fn site_names(cluster: &Cluster) -> Names {
-    cluster.sites.values().map(|site| site.name.clone()).collect()
+/// Checks what parts will go by that keep some of the old values until they restart.
+///
+/// # Errors
+/// If a part could not use it, with the reason.
+fn check_live(old: &ClusterFile, new: &ClusterFile, changes: &[Change]) -> Result<(), Failure> {
+    let waits =
+        |change: &Change| if let Takes::Restart(parts) = &change.takes { parts.clone() } else { Vec::new() };
+    let mut kept = BTreeMap::<String, Vec<&str>>::new();
+    for (part, key) in
+        changes.iter().flat_map(|change| waits(change).into_iter().map(|part| (part, &*change.key)))
+    {
+        kept.entry(part).or_default().push(key);
+    }
+    // Parts that keep the same are alike.
+    let alike: BTreeMap<_, _> = kept.into_iter().map(|(part, keys)| (keys, part)).collect();
+    for (keys, part) in alike {
+        live(old, new, &part).map_err(|why| {
+            let keys = keys.join(", ");
+            Failure::new(format!(
+                "nothing is changed, because {part} keeps the old {keys} until it restarts, and cannot go by the rest with it: {why}. \
+                 Change that first, and restart it"
+            ))
+        })?;
+    }
+    Ok(())
 }
 
-fn node_names(cluster: &Cluster) -> Names {
-    cluster.nodes.values().map(|node| node.name.clone()).collect()
+/// The members of one cluster that another does not have.
+struct Members {
+    sites: Names,
+    nodes: Names,
+    fronts: Names,
 }
 
-fn front_names(cluster: &Cluster) -> Names {
-    cluster.fronts.values().map(|front| front.name.clone()).collect()
+impl Members {
+    fn new(of: &Cluster, without: &Cluster) -> Self {
+        let sites = |of: &Cluster| of.sites.values().map(|site| site.name.clone()).collect();
+        let nodes = |of: &Cluster| of.nodes.values().map(|node| node.name.clone()).collect();
+        let fronts = |of: &Cluster| of.fronts.values().map(|front| front.name.clone()).collect();
+        Members {
+            sites: difference(&sites(of), &sites(without)),
+            nodes: difference(&nodes(of), &nodes(without)),
+            fronts: difference(&fronts(of), &fronts(without)),
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.sites.iter().chain(&self.nodes).chain(&self.fronts)
+    }
 }
 
 fn difference(of: &Names, without: &Names) -> Names {
     of.difference(without).cloned().collect()
 }
 
-/// Has all parts know that these nodes leave, holds them, and returns the roster that says so. If that fails, all is as it was.
-fn hold(
-    run: &RunDirectory,
+/// A change of the roster under way.
+struct Steps<'a> {
+    run: &'a RunDirectory,
+    /// As it was.
+    first: Roster,
+    /// As this has left it.
     last: Roster,
-    nodes: &Names,
     wait: Duration,
     waits: bool,
-) -> Result<Roster, Failure> {
-    let standing = Standing { leaving: nodes.clone(), ..last.standing.clone() };
-    let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
-    adopt(run, &last, marked.clone(), wait)?;
-    let cluster = marked.cluster()?;
-    let mut held = Names::new();
-    let mut failed = None;
-    for name in nodes {
-        match hand(&cluster, name, Wish::Drain, waits).and_then(Hand::leave) {
-            Ok(()) => {
-                held.insert(name.clone());
-            }
-            Err(_) if is_absent(run, &cluster, name) => {}
-            Err(Failure(why)) => {
-                failed = Some(format!("{name} cannot leave: {why}"));
-                break;
+    /// Nodes that this has held, and what they were before.
+    taken: Vec<(String, Ownership)>,
+}
+
+impl Steps<'_> {
+    /// Has those end who are to leave, and all parts go by `next` then.
+    fn take(&mut self, next: Roster, left: &Members, joined: &Members) -> Result<(), Failure> {
+        // A site that leaves keeps no node.
+        if !left.sites.is_empty() {
+            self.close(&left.sites)?;
+        }
+        if !left.nodes.is_empty() {
+            self.hold(&left.nodes)?;
+        }
+        if !left.fronts.is_empty() {
+            self.end(&left.fronts)?;
+        }
+        self.change(|roster| {
+            (roster.slots, roster.file) = (next.slots, next.file);
+            let lost = std::mem::take(&mut roster.standing).lost;
+            // Nobody waits for one that has never been there: when it starts, it says so.
+            roster.standing.lost = difference(&lost, &left.fronts).union(&joined.fronts).cloned().collect();
+        })
+    }
+
+    /// Changes the roster, and waits until all parts that run go by it.
+    fn change(&mut self, edit: impl FnOnce(&mut Roster)) -> Result<(), Failure> {
+        self.last = roster::change(self.run, &self.last, edit)?;
+        await_parts(self.run, &self.last, self.wait)
+    }
+
+    /// Has all go by the first roster again, because of `why`. Edges that have ended stay so, and nodes whose site closed are free.
+    fn undo(&mut self, Failure(why): &Failure, left: &Members) -> Failure {
+        if self.last.epoch == self.first.epoch {
+            return Failure::new(format!("nothing is changed, because {why}"));
+        }
+        let first = self.first.clone();
+        let known = first.slots.fronts.clone();
+        let back = self.change(|roster| {
+            (roster.slots, roster.file) = (first.slots.padded(&roster.slots), first.file);
+            let mut lost = std::mem::take(&mut roster.standing).lost;
+            lost.retain(|name| known.0.position(|known| known == name).is_some());
+            roster.standing.lost = lost;
+        });
+        let mut then: Vec<_> = back.err().into_iter().map(|Failure(why)| why).collect();
+        let cluster = self.last.cluster();
+        for (name, former) in std::mem::take(&mut self.taken) {
+            let hand = cluster.as_ref().map_err(|Failure(why)| Failure::new(why.clone()));
+            let back = hand.and_then(|cluster| hand_of(cluster, &name, Wish::Resume, false));
+            if let Err(Failure(why)) = back.and_then(|hand| hand.give_back(former)) {
+                then.push(format!("{name} stays held: {why}"));
             }
         }
+        let ended: Vec<_> =
+            left.fronts.iter().filter(|name| !self.run.is_exposed(&front_region(name))).collect();
+        then.extend(ended.into_iter().map(|name| format!("{name} has ended: start it again")));
+        let but = if then.is_empty() { String::new() } else { format!("; but {}", then.join("; ")) };
+        Failure::new(format!("nothing is changed, because {why}{but}"))
     }
-    let Some(why) = failed else { return Ok(marked) };
-    let back = Roster { epoch: marked.epoch + 1, ..last };
-    adopt(run, &marked, back.clone(), wait)?;
-    resume(&back.cluster()?, &held);
-    Err(Failure::new(format!("nothing is changed, because {why}")))
-}
 
-/// Gives nodes back that were held because they were to leave.
-fn resume(cluster: &Cluster, names: &Names) {
-    for name in names {
-        let resumed = hand(cluster, name, Wish::Resume, false).and_then(Hand::carry_out);
-        let _ = resumed.inspect_err(|Failure(why)| tracing::warn!("{name} stays held: {why}"));
+    /// Has all parts know that these nodes leave, and holds them.
+    fn hold(&mut self, nodes: &Names) -> Result<(), Failure> {
+        self.change(|roster| roster.standing.leaving = nodes.clone())?;
+        let cluster = self.last.cluster()?;
+        for name in nodes {
+            match hand_of(&cluster, name, Wish::Drain, self.waits).and_then(Hand::leave) {
+                Ok(former) => self.taken.push((name.clone(), former)),
+                Err(_) if is_absent(self.run, &cluster, name) => {}
+                Err(Failure(why)) => return Err(Failure::new(format!("{name} cannot leave: {why}"))),
+            }
+        }
+        Ok(())
     }
-}
 
-/// Has no edge take requests of these sites any more, frees all nodes that are of them, and returns the roster that says so. If that
-/// fails, all is as it was, but for nodes that are free now.
-///
-/// A mover that goes by an earlier roster may yet make a node drain to such a site. It then sees the newer epoch, and gives the node
-/// back; if it had read the epoch before, its node is seen here to be on its way, and is awaited.
-fn close(
-    run: &RunDirectory,
-    last: Roster,
-    sites: &Names,
-    wait: Duration,
-    waits: bool,
-) -> Result<Roster, Failure> {
-    let standing = Standing { closing: sites.clone(), ..last.standing.clone() };
-    let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
-    adopt(run, &last, marked.clone(), wait)?;
-    let cluster = marked.cluster()?;
-    let stays = cluster.sites.entries().find(|(_, site)| !sites.contains(&site.name));
-    let stays = SiteId::new(stays.map_or(0, |(slot, _)| slot));
-    let closing: Vec<_> = cluster.sites.entries().filter(|(_, site)| sites.contains(&site.name)).collect();
-    let closing: Vec<_> = closing.into_iter().map(|(slot, _)| SiteId::new(slot)).collect();
-    let freed = cluster.nodes.values().try_for_each(|node| {
-        let free = |hand: Hand| hand.free(&closing, stays);
-        let freed = hand(&cluster, &node.name, Wish::Drain, waits).and_then(free);
-        freed.or_else(|why| if is_absent(run, &cluster, &node.name) { Ok(()) } else { Err((node, why)) })
-    });
-    let Err((node, Failure(why))) = freed else { return Ok(marked) };
-    adopt(run, &marked, Roster { epoch: marked.epoch + 1, ..last }, wait)?;
-    Err(Failure::new(format!("nothing is changed, because {} cannot leave its site: {why}", node.name)))
+    /// Has no edge take requests of these sites any more, and frees all nodes that are of them.
+    ///
+    /// A mover that goes by an earlier roster may yet make a node drain to such a site. It then sees the newer epoch, and gives the node
+    /// back; if it had read the epoch before, its node is seen here to be on its way, and is awaited.
+    fn close(&mut self, sites: &Names) -> Result<(), Failure> {
+        self.change(|roster| roster.standing.closing = sites.clone())?;
+        let cluster = self.last.cluster()?;
+        let stays = cluster.sites.entries().find(|(_, site)| !sites.contains(&site.name));
+        let stays = SiteId::new(stays.map_or(0, |(slot, _)| slot));
+        let closing = cluster.sites.entries().filter(|(_, site)| sites.contains(&site.name));
+        let closing: Vec<_> = closing.map(|(slot, _)| SiteId::new(slot)).collect();
+        for name in cluster.nodes.values().map(|node| &node.name) {
+            let hand = hand_of(&cluster, name, Wish::Drain, self.waits);
+            match hand.and_then(|hand| hand.free(&closing, stays)) {
+                Ok(()) => {}
+                Err(_) if is_absent(self.run, &cluster, name) => {}
+                Err(Failure(why)) => {
+                    return Err(Failure::new(format!("{name} cannot leave its site: {why}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has these edges end, once their requests have. Those that do not run have ended.
+    fn end(&mut self, edges: &Names) -> Result<(), Failure> {
+        self.last = roster::change(self.run, &self.last, |roster| {
+            roster.standing.leaving.extend(edges.iter().cloned());
+        })?;
+        let deadline = Instant::now() + self.wait + self.last.file.limits.response_timeout;
+        let runs = |name: &&String| self.run.is_exposed(&front_region(name));
+        while edges.iter().any(|name| runs(&name)) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        match edges.iter().find(runs) {
+            None => Ok(()),
+            Some(name) => Err(Failure::new(format!("{name} has not ended: end it, and try again"))),
+        }
+    }
 }
 
 /// Whether these edges and fronts may leave: a proxy of another make goes on when its front ends, so a person must have said that nothing
@@ -220,25 +306,8 @@ fn may_end(run: &RunDirectory, roster: &Roster, cluster: &Cluster, names: &Names
     Ok(())
 }
 
-/// Has these edges end, once their requests have, and returns the roster by which they do. Those that do not run have ended.
-fn end(run: &RunDirectory, last: Roster, edges: &Names, wait: Duration) -> Result<Roster, Failure> {
-    let leaving = last.standing.leaving.union(edges).cloned().collect();
-    let standing = Standing { leaving, ..last.standing.clone() };
-    let marked = Roster { epoch: last.epoch + 1, standing, ..last.clone() };
-    roster::change(run, &marked)?;
-    let deadline = Instant::now() + wait + last.file.limits.response_timeout;
-    let runs = |name: &&String| run.is_exposed(&front_region(name));
-    while edges.iter().any(|name| runs(&name)) && Instant::now() < deadline {
-        std::thread::sleep(LOOK_EVERY);
-    }
-    match edges.iter().find(runs) {
-        None => Ok(marked),
-        Some(name) => Err(Failure::new(format!("{name} has not ended: end it, and reload once more"))),
-    }
-}
-
 /// A person's links to a cluster, for what becomes of a node.
-fn hand(cluster: &Cluster, name: &str, wish: Wish, waits: bool) -> Result<Hand, Failure> {
+fn hand_of(cluster: &Cluster, name: &str, wish: Wish, waits: bool) -> Result<Hand, Failure> {
     let slot = cluster.nodes.position(|node| node.name == name).unwrap_or_default();
     let mut hand = Hand::new(Parts::new(cluster.clone())?, NodeId::new(slot), wish)?;
     hand.waits = waits;
@@ -256,21 +325,30 @@ fn is_absent(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
     !has_words || !is_foreign && !run.is_exposed(&load_region(name))
 }
 
-/// Removes what those of these names leave behind, once they have ended: who has the name next begins anew.
+/// Removes what these leave behind, once they have ended: who has the name next begins anew.
 ///
 /// # Errors
 /// If it cannot be removed, or one of them runs for longer than `wait`.
-fn forget(run: &RunDirectory, names: &Names, wait: Duration) -> Result<(), Failure> {
+fn forget(run: &RunDirectory, members: &Members, wait: Duration) -> Result<(), Failure> {
     let deadline = Instant::now() + wait;
-    let regions = |name| [words_region(name), load_region(name), front_region(name), share_region(name)];
-    for (name, region) in names.iter().flat_map(|name| regions(name).map(|region| (name, region))) {
-        while run.is_exposed(&region) {
-            if Instant::now() >= deadline {
-                return Err(Failure::new(format!("{name}, which is not of the cluster, still runs: end it")));
+    let of_node = |name| vec![words_region(name), load_region(name)];
+    let of_front =
+        |name| [vec![front_region(name), share_region(name)], adapter_regions(name).into()].concat();
+    let nodes = members.nodes.iter().map(|name| (name, of_node(name)));
+    for (name, regions) in nodes.chain(members.fronts.iter().map(|name| (name, of_front(name)))) {
+        for region in regions {
+            while run.is_exposed(&region) {
+                if Instant::now() >= deadline {
+                    return Err(Failure::new(format!(
+                        "{name}, which is not of the cluster, still runs: end it"
+                    )));
+                }
+                std::thread::sleep(LOOK_EVERY);
             }
-            std::thread::sleep(LOOK_EVERY);
+            let forgotten = run.forget(&region);
+            forgotten.map_err(|error| Failure::new(format!("{region} is still there: {error}")))?;
         }
-        run.forget(&region).map_err(|error| Failure::new(format!("{region} is still there: {error}")))?;
+        roster::forget(run, name);
     }
     Ok(())
 }
@@ -305,9 +383,11 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
     if roster.standing.lost.contains(name) {
         return Ok(roster.epoch);
     }
-    let mut next = roster.followed_by(roster.file.clone(), &run)?;
-    next.standing.lost.insert(name.to_owned());
-    adopt(&run, &roster, next, wait)
+    let next = roster::change(&run, &roster, |roster| {
+        roster.standing.lost.insert(name.to_owned());
+    })?;
+    await_parts(&run, &next, wait)?;
+    Ok(next.epoch)
 }
 
 /// The roster of a cluster of which a part runs here.
@@ -325,18 +405,6 @@ fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
             "no part of {name} runs here (in {place}): a part reads the file when it starts"
         ))
     })
-}
-
-/// Has all parts that run go by `next` instead of `last` within `wait`, and returns its epoch. If one refuses, all go back.
-fn adopt(run: &RunDirectory, last: &Roster, next: Roster, wait: Duration) -> Result<u64, Failure> {
-    roster::change(run, &next)?;
-    let Err(Failure(why)) = await_parts(run, &next, wait) else { return Ok(next.epoch) };
-    let back = Roster { epoch: next.epoch + 1, ..last.clone() };
-    let back = roster::change(run, &back).and_then(|()| await_parts(run, &back, wait));
-    Err(Failure::new(match back {
-        Ok(()) => format!("nothing is changed, because {why}"),
-        Err(Failure(then)) => format!("{why}; and not all parts went back: {then}"),
-    }))
 }
 
 /// Waits until all parts that run go by `next`.

@@ -132,12 +132,12 @@ impl Roster {
         Roster { epoch, standing: Standing::default(), slots, file }
     }
 
-    /// The next one, with what `file` still has of those that were lost. Slots that are vacant are given away if all parts that run go by
-    /// this one: then nobody means who had them.
+    /// The slots of those whom `file` has. Slots that are vacant are given away if all parts that run go by this roster: then nobody means
+    /// who had them.
     ///
     /// # Errors
-    /// If there are more members than slots.
-    pub(crate) fn followed_by(&self, file: ClusterFile, run: &RunDirectory) -> Result<Roster, Failure> {
+    /// If the file cannot be used, or has more members than there are slots.
+    pub(crate) fn seated(&self, file: &ClusterFile, run: &RunDirectory) -> Result<SlotTable, Failure> {
         let all_know =
             self.epochs(run).iter().all(|(_, epoch)| epoch.is_some_and(|epoch| epoch >= self.epoch));
         let cluster = file.cluster_after(&self.slots, all_know)?;
@@ -153,12 +153,13 @@ impl Roster {
                  room for twice as many as the file has"
             )));
         }
-        // Nobody waits for one that has never been there: when it starts, it says so (`enter`).
-        let is_new = |name: &String| self.slots.fronts.0.position(|known| known == name).is_none();
-        let names = fronts.values().map(|front| &front.name);
-        let lost = names.filter(|name| self.standing.lost.contains(*name) || is_new(name)).cloned().collect();
-        let standing = Standing { lost, ..Standing::default() };
-        Ok(Roster { epoch: self.epoch + 1, standing, slots: SlotTable::of(&cluster), file })
+        Ok(SlotTable::of(&cluster))
+    }
+
+    /// Whether the other one has the same members, and the same of them are about to leave.
+    fn has_members_of(&self, other: &Roster) -> bool {
+        let leaving = |of: &Roster| [of.standing.leaving.clone(), of.standing.closing.clone()];
+        self.slots == other.slots && leaving(self) == leaving(other)
     }
 
     /// Whether a node, edge or front of it has that name.
@@ -342,7 +343,7 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
     if !last.standing.lost.contains(part) {
         return last.cluster();
     }
-    let mut next = last.followed_by(last.file.clone(), run)?;
+    let mut next = Roster { epoch: last.epoch + 1, ..last };
     next.standing.lost.remove(part);
     next.write(run)?;
     next.cluster()
@@ -354,27 +355,50 @@ fn has_part(cluster: &Cluster, name: &str) -> bool {
     is_node || cluster.fronts.values().any(|front| front.name == name)
 }
 
-/// Writes `next`, which follows the newest.
+/// Changes the newest one by `edit`, and returns it. It is still as `last`, but for edges and fronts that were lost or have started since.
 ///
 /// # Errors
 /// If somebody else has changed it meanwhile, or it cannot be written.
-pub(crate) fn change(run: &RunDirectory, next: &Roster) -> Result<(), Failure> {
+pub(crate) fn change(
+    run: &RunDirectory,
+    last: &Roster,
+    edit: impl FnOnce(&mut Roster),
+) -> Result<Roster, Failure> {
     let _alone = lock(run)?;
-    if Roster::read(run).is_some_and(|newest| newest.epoch + 1 != next.epoch) {
+    let mut next = Roster::read(run).unwrap_or_else(|| last.clone());
+    if !next.has_members_of(last) || next.file != last.file {
         return Err(Failure::new(
             "somebody else has changed the cluster at this moment: look, and try again",
         ));
     }
-    next.write(run)
+    edit(&mut next);
+    next.epoch = next.epoch.max(last.epoch) + 1;
+    next.write(run)?;
+    Ok(next)
 }
 
-/// Writes one again that was lost.
+/// Writes one again that was lost, or replaced by an older one.
 ///
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn restore(run: &RunDirectory, lost: &Roster) -> Result<(), Failure> {
     let _alone = lock(run)?;
-    if Roster::read(run).is_none() { lost.write(run) } else { Ok(()) }
+    let is_older = |newest: Roster| newest.epoch < lost.epoch;
+    if Roster::read(run).is_none_or(is_older) { lost.write(run) } else { Ok(()) }
+}
+
+/// Whether the part that has begun by `cluster` knows the members as the newest roster has them: others see that it is there now, and may
+/// not have seen it before.
+pub(crate) fn is_newest(cluster: &Cluster, run: &RunDirectory) -> bool {
+    let known = || Roster {
+        epoch: cluster.epoch,
+        standing: cluster.standing.clone(),
+        slots: SlotTable::of(cluster),
+        file: ClusterFile::clone(&cluster.file),
+    };
+    !has_one(cluster)
+        || epoch(run).is_none_or(|newest| newest <= cluster.epoch)
+        || Roster::read(run).is_none_or(|newest| newest.has_members_of(&known()))
 }
 
 /// Lets others know that a part refuses the roster of that epoch, and why.
@@ -388,6 +412,11 @@ pub fn refused(run: &RunDirectory, part: &str, epoch: u64) -> Option<String> {
     let text = read(run, &refusal(part)).ok()?;
     let (of, why) = text.trim_end().split_once(' ')?;
     (of == epoch.to_string()).then(|| why.to_owned())
+}
+
+/// Removes what a part has left that is gone.
+pub(crate) fn forget(run: &RunDirectory, part: &str) {
+    let _ = std::fs::remove_file(place(run).path().join(refusal(part)));
 }
 
 fn refusal(part: &str) -> String {

@@ -9,7 +9,7 @@ use class::{ADMISSION, COMMANDS, Class, FOREIGN, class};
 use toml::{Table, Value};
 
 use crate::cluster::Cluster;
-use crate::error::Result;
+use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, NodeEntry};
 
 /// One key that differs.
@@ -56,22 +56,33 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
     Ok(differences.into_iter().map(change).collect())
 }
 
-/// `old` with those changes of `new` that running parts take over: what such a part goes by. What only `up` and the lab use
-/// is left out.
+/// `old`, by which the part of that name goes, with those changes of `new` that it takes over while it runs. What only `up` and the
+/// lab use is left out.
 ///
 /// # Errors
+/// As [`diff`]; if members come or go whom the part cannot take over, since it has waited for a restart; or if it cannot use the rest
+/// together with what it keeps.
+///
+/// # Panics
 /// As [`diff`].
-pub fn live(old: &ClusterFile, new: &ClusterFile) -> Result<ClusterFile> {
+pub fn live(old: &ClusterFile, new: &ClusterFile, part: &str) -> Result<ClusterFile> {
     let (pair, mut tables, differences) = compared(old, new)?;
     for Difference { key, new, .. } in differences {
-        // The order of entries is put right when all that come are there.
-        let is_order = ENTRIES.contains(&&*key);
-        let is_live = |class| match (class, pair.takes(&key, class)) {
-            (_, Takes::Nothing) => true,
-            (class, Takes::Restart(_)) => matches!(class, Class::Member(_)),
-            (_, Takes::Stop(_)) => false,
+        let class = class(&key).expect("every key has a class");
+        let is_live = match (pair.takes(&key, class), class) {
+            (Takes::Nothing, _) | (Takes::Restart(_), Class::Member(_)) => true,
+            (Takes::Restart(parts), _) => !parts.iter().any(|waits| waits == part),
+            (Takes::Stop(why), Class::Member(_)) => {
+                return Err(Error::Check {
+                    place: Location::Key(key),
+                    found: format!("a change while {part} waits for its restart"),
+                    expected: format!("its restart first ({why})"),
+                });
+            }
+            (Takes::Stop(_), _) => false,
         };
-        if !is_order && class(&key).is_some_and(is_live) {
+        // The order of entries is put right when all that come are there.
+        if is_live && !ENTRIES.contains(&&*key) {
             put(&mut tables, &key, new);
         }
     }

@@ -1,6 +1,6 @@
 //! Entries of a cluster file that come and go by a command: its text is changed, and comments and order stay.
 
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, value};
 
 /// The arrays whose entries have names, in the order in which one is looked for.
 const KINDS: [&str; 4] = ["node", "edge", "front", "site"];
@@ -27,21 +27,42 @@ pub fn add_node(text: &str, name: &str, server: &str) -> Result<String, String> 
 /// In words, if the text is no TOML, or has no entry of that name alone.
 pub fn remove(text: &str, name: &str) -> Result<String, String> {
     let mut file = read(text)?;
-    let kind = KINDS.into_iter().find(|kind| place(&file, kind, name).is_some());
-    let Some((kind, index)) = kind.and_then(|kind| Some((kind, place(&file, kind, name)?))) else {
-        return Err(format!(
-            "it has no entry of the name {name:?}; of nodes that an entry with `count` makes, none goes alone"
-        ));
+    let found: Vec<_> =
+        KINDS.into_iter().filter_map(|kind| Some((kind, place(&file, kind, name)?))).collect();
+    let (kind, index) = match found[..] {
+        [one] => one,
+        [] => {
+            return Err(format!(
+                "it has no [[node]], [[edge]], [[front]] or [[site]] of the name {name:?}; of nodes that an entry with `count` makes, \
+                 none goes alone"
+            ));
+        }
+        [(one, _), (other, _), ..] => {
+            return Err(format!(
+                "both [[{one}]] and [[{other}]] have an entry of the name {name:?}: take one out, and reload"
+            ));
+        }
     };
     let array = file[kind].as_array_of_tables_mut().ok_or("its entries are not written as tables")?;
     if array.get(index).is_some_and(|entry| number(entry, "count", 1) > 1) {
         return Err(format!("{name:?} stands for several nodes: give each an entry of its own"));
     }
+    let heading = array.get(index).and_then(heading);
     array.remove(index);
+    if let (0, Some(heading), Some(next)) = (index, heading, array.get_mut(0)) {
+        let own = next.decor().prefix().and_then(RawString::as_str).unwrap_or_default().to_owned();
+        next.decor_mut().set_prefix(format!("{heading}{}", own.trim_start_matches('\n')));
+    }
     if kind == "node" {
         fit(&mut file);
     }
     Ok(file.to_string())
+}
+
+/// The comments above an entry that are not its own, since an empty line follows them.
+fn heading(entry: &Table) -> Option<String> {
+    let prefix = entry.decor().prefix()?.as_str()?;
+    prefix.rfind("\n\n").map(|end| prefix[..end + 2].to_owned()).filter(|heading| heading.contains('#'))
 }
 
 fn read(text: &str) -> Result<DocumentMut, String> {
@@ -71,7 +92,12 @@ fn fit(file: &mut DocumentMut) {
     let Some(index) = most.filter(|index| wanted > pool && spare(&sites[*index]) > 0) else { return };
     let nodes = number(&sites[index], "nodes", 1) - 1;
     let site = file["site"].as_array_of_tables_mut().and_then(|sites| sites.get_mut(index));
-    site.into_iter().for_each(|site| site["nodes"] = value(nodes));
+    let Some(known) = site.and_then(|site| site.get_mut("nodes")).and_then(Item::as_value_mut) else {
+        return;
+    };
+    let decor = known.decor().clone();
+    *known = nodes.into();
+    *known.decor_mut() = decor;
 }
 
 #[cfg(test)]
@@ -84,11 +110,13 @@ mod tests {
 [[site]]
 name = \"shop\" # ours
 hosts = [\"shop.test\"]
-nodes = 2
+nodes = 2 # at first
 
 [[edge]]
 name = \"edge1\"
 listen = \"127.0.0.1:8081\"
+
+# Ours.
 
 # The old machine.
 [[node]]
@@ -109,10 +137,13 @@ server = \"127.0.0.1:7102\"
 
         let left = remove(TEXT, "n1").unwrap();
         assert!(
-            left.starts_with("# The shop.") && left.contains("# ours") && left.contains("nodes = 1"),
+            left.starts_with("# The shop.")
+                && left.contains("# ours")
+                && left.contains("nodes = 1 # at first"),
             "{left}"
         );
-        assert!(!left.contains("n1") && left.contains("n2"), "{left}");
+        let nodes = "\n# Ours.\n\n[[node]]\nname = \"n2\"";
+        assert!(!left.contains("n1") && !left.contains("old machine") && left.contains(nodes), "{left}");
         assert_eq!(ClusterFile::parse(&left, "x").unwrap().nodes.len(), 1);
     }
 
@@ -120,7 +151,12 @@ server = \"127.0.0.1:7102\"
     fn what_has_no_entry_of_its_own_is_refused() {
         let several = TEXT.replace("name = \"n2\"", "name = \"n2\"\ncount = 3");
         assert!(remove(&several, "n2").unwrap_err().contains("an entry of its own"));
-        assert!(remove(&several, "n3").unwrap_err().contains("no entry of the name \"n3\""));
+        assert!(remove(&several, "n3").unwrap_err().contains("of the name \"n3\""));
+        assert!(
+            remove(TEXT.replace("n2", "shop").as_str(), "shop")
+                .unwrap_err()
+                .contains("both [[node]] and [[site]]")
+        );
         assert!(remove("[[node", "n3").is_err());
     }
 }

@@ -76,6 +76,21 @@ impl SlotTable {
         kinds.into_iter().all(|(own, other)| names(own) == names(other))
     }
 
+    /// With vacant slots up to as many as `other` has: where parts may know who had a slot, it stays one.
+    #[must_use]
+    pub fn padded(self, other: &SlotTable) -> Self {
+        let padded = |own: SlotNames, other: &SlotNames| {
+            let vacant = (own.0.len()..other.0.len()).map(|_| None);
+            SlotNames(own.0.all().map(Option::<&String>::cloned).chain(vacant).collect())
+        };
+        SlotTable {
+            sites: padded(self.sites, &other.sites),
+            nodes: padded(self.nodes, &other.nodes),
+            fronts: padded(self.fronts, &other.fronts),
+            ..self
+        }
+    }
+
     /// As the parts of a cluster have it.
     pub fn of(cluster: &Cluster) -> Self {
         SlotTable {
@@ -93,7 +108,8 @@ impl SlotTable {
 pub struct SlotNames(pub Slots<String>);
 
 impl SlotNames {
-    /// Gives each of `members` its slot: that of its name, or else the lowest one that is vacant, or with `reuse` false was never taken.
+    /// Gives each of `members` its slot: that of its name, or else the lowest one that nobody has had since before, or with `reuse` false
+    /// was never taken.
     pub(crate) fn seat<T>(&self, members: Vec<T>, name: impl Fn(&T) -> &String, reuse: bool) -> Slots<T> {
         let slot = |member: &T| self.0.position(|known| known == name(member));
         let mut slots: Vec<Option<T>> = (0..self.0.len()).map(|_| None).collect();
@@ -104,8 +120,8 @@ impl SlotNames {
                 None => new.push(member),
             }
         }
-        let vacant: Vec<_> = (0..slots.len()).filter(|slot| reuse && slots[*slot].is_none()).collect();
-        let mut vacant = vacant.into_iter();
+        // Parts may still mean those who leave just now.
+        let mut vacant = (0..self.0.len()).filter(|slot| reuse && self.0.get(*slot).is_none());
         for member in new {
             match vacant.next() {
                 Some(slot) => slots[slot] = Some(member),
@@ -131,7 +147,7 @@ mod tests {
             names.iter().map(|name| (!name.is_empty()).then(|| (*name).to_owned())).collect()
         }
         let last = SlotNames(seats(&["a", "", "c", "d", ""]).into_iter().collect());
-        assert_eq!(seated(&last, &["d", "x", "a", "y", "z"], true), seats(&["a", "x", "y", "d", "z"]));
+        assert_eq!(seated(&last, &["d", "x", "a", "y", "z"], true), seats(&["a", "x", "", "d", "y", "z"]));
         assert_eq!(seated(&last, &["d", "x", "a"], false), seats(&["a", "", "", "d", "", "x"]));
         assert_eq!(seated(&SlotNames::default(), &["b", "a"], false), seats(&["b", "a"]));
     }

@@ -24,6 +24,8 @@ pub struct LiveSettings {
 pub(crate) struct Table {
     /// The site of each host, in lower case.
     hosts: HashMap<String, SiteId>,
+    /// The highest tag that a site has had.
+    last_tag: u64,
     pub(crate) sites: Slots<SiteRow>,
     pub(crate) nodes: Slots<NodeRow>,
 }
@@ -71,12 +73,11 @@ impl LiveSettings {
 impl Table {
     /// Of `settings`, with what `last` knows of those that stay.
     fn after(last: Option<&Table>, settings: &EdgeSettings) -> Self {
-        let mut tags =
-            last.iter().flat_map(|last| last.sites.values()).map(|site| site.tag).max().unwrap_or(0);
+        let mut last_tag = last.map_or(0, |last| last.last_tag);
         let site = |slot: usize, site: &SiteHosts| {
             let known = last.and_then(|last| last.sites.get(slot)).filter(|known| *known.name == *site.name);
-            tags += 1;
-            SiteRow { name: site.name.as_str().into(), tag: known.map_or(tags, |known| known.tag) }
+            last_tag += 1;
+            SiteRow { name: site.name.as_str().into(), tag: known.map_or(last_tag, |known| known.tag) }
         };
         let node = |slot: usize, node: &NodeAddress| {
             let known = last.and_then(|last| last.nodes.get(slot));
@@ -89,11 +90,8 @@ impl Table {
                 address: node.clone(),
             }
         };
-        Table {
-            hosts: hosts(settings),
-            sites: settings.sites.map_slots(site),
-            nodes: settings.nodes.map_slots(node),
-        }
+        let sites = settings.sites.map_slots(site);
+        Table { hosts: hosts(settings), last_tag, sites, nodes: settings.nodes.map_slots(node) }
     }
 
     /// The site of a host (RFC 9110, 7.2), and its tag.

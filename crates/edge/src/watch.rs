@@ -64,6 +64,8 @@ pub struct Adopted {
     pub adapter: Option<AdapterMembers>,
     /// Has requests, and everybody else, go by it. Who has left gets none any more by then, and who has come not yet.
     pub publish: Box<dyn FnOnce() + Send>,
+    /// Set by whoever comes first: the thread that begins with it, or who has waited for too long, and wants it no more.
+    pub is_taken: Arc<AtomicBool>,
     /// Hears that it was adopted, or why not.
     pub done: SyncSender<Result<(), SettingsError>>,
 }
@@ -198,6 +200,9 @@ impl Watch {
     }
 
     fn adopt(&mut self, adopted: Adopted, tick: &mut Tick) {
+        if adopted.is_taken.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let Adopted {
             members,
             pool,

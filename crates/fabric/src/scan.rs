@@ -230,6 +230,11 @@ impl Scanner {
         }
     }
 
+    /// What readers have to read is other than before, beyond the links of this.
+    pub fn readers_changed(&mut self) {
+        self.version += 1;
+    }
+
     /// Sets the shape to try first while the link is down.
     pub fn guess(&mut self, link: LinkRef, shape: usize) {
         self.links[link.index()].guess(shape);

@@ -157,14 +157,20 @@ impl Directed {
     /// If the kernel refuses it.
     pub fn direct(&mut self, sites: &[(SiteId, SocketAddr)]) -> Result<(), ConnectError> {
         let wrong = |source| refused("an address of a site", source);
+        // Those that go make room. One that an attempt before this has removed is no more there.
+        let stays = |address: &SocketAddr| sites.iter().any(|(_, known)| known == address);
+        for (_, address) in self.directed.iter().filter(|(_, address)| !stays(address)) {
+            match self.sites.delete(&encoded(*address)) {
+                Err(source) if source.kind() != libbpf_rs::ErrorKind::NotFound => {
+                    return Err(wrong(source).into());
+                }
+                _ => {}
+            }
+        }
         for (site, address) in sites.iter().filter(|site| !self.directed.contains(site)) {
             let told =
                 self.sites.update(&encoded(*address), &(site.index() as u32).to_ne_bytes(), MapFlags::ANY);
             told.map_err(wrong)?;
-        }
-        let stays = |address: &SocketAddr| sites.iter().any(|(_, known)| known == address);
-        for (_, address) in self.directed.iter().filter(|(_, address)| !stays(address)) {
-            self.sites.delete(&encoded(*address)).map_err(wrong)?;
         }
         self.directed = sites.to_vec();
         Ok(())

@@ -213,8 +213,11 @@ impl Links {
         let Links { scanner, words, access } = self;
         let (access, is_changed) = (*access, *access == Access::Atomic);
         for slot in 0..words.has_site.len() {
-            words.has_site[slot] = members.sites.get(slot).is_some();
-            words.sites[slot] = words.sites[slot].filter(|_| words.has_site[slot]);
+            let has_site = members.sites.get(slot).is_some();
+            if std::mem::replace(&mut words.has_site[slot], has_site) != has_site {
+                words.sites[slot] = None;
+                scanner.readers_changed();
+            }
         }
         assert!(members.sites.len() <= words.has_site.len(), "room for all sites");
         assert!(members.nodes.len() <= words.nodes.len(), "room for all nodes");

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,7 +72,8 @@ Examples:
 
 const LEAVE_END: &str = "\
 A node is held first, which takes until no request is left there, and its part ends. An edge ends its requests, and then itself. A site
-takes no more requests (421), and its nodes are free then. The entry is taken out of the cluster file.
+takes no more requests (421), and its nodes are free then. The entry is taken out of the cluster file. If the command is ended before that
+is done, the file stays so: `sidelong reload` then goes on with it.
 
 Exit codes: 0 once all parts that run go on without it; 2 if not, with the reason, and with the file as it was.
 
@@ -117,13 +119,17 @@ fn change(
     })
 }
 
-/// Replaces a file whole, with the rights of the one before.
+/// Replaces a file whole, with the owner and the rights of the one before.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let (new, rights) = (path.with_file_name(name), std::fs::metadata(path)?.permissions());
-    let mut file = File::create(&new)?;
-    file.set_permissions(rights)?;
+    name.push(format!(".{}.new", std::process::id()));
+    let (new, before) = (path.with_file_name(name), std::fs::metadata(path)?);
+    let mut file = File::create_new(&new)?;
+    // Who is not root has files of their own, and perhaps of another of their groups.
+    if let Err(error) = fchown(&file, Some(before.uid()), Some(before.gid())) {
+        tracing::warn!("{} gets another owner or group: {error}", path.display());
+    }
+    file.set_permissions(before.permissions())?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     Ok(std::fs::rename(&new, path)?)

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use sidelong_config::{
-    CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, SecretText, Takes,
-    Tls, diff,
+    CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme, SecretText,
+    Takes, Tls, diff,
 };
 
 const NODES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
@@ -144,20 +144,25 @@ fn caches_restart_for_what_they_read() {
 }
 
 #[test]
-fn what_comes_or_goes_takes_a_stop() {
+fn what_comes_or_goes_is_live_unless_members_must_stay() {
     let listen = "127.0.0.1:7200".parse().unwrap();
     let node = changes(|file| file.nodes.push(NodeEntry::new("n9", 1, listen)));
     let text = r#"{ count = 1, listen = "127.0.0.1:7200", name = "n9" }"#;
-    let stop = Takes::Stop("all parts must have the same nodes");
-    assert_eq!(node, [change("node.n9", None, Some(text), stop.clone())]);
+    assert_eq!(node, [change("node.n9", None, Some(text), Takes::Nothing)]);
     let count = changes(|file| file.nodes[0].count = 9);
-    assert_eq!(count, [change("node.n.count", Some("8"), Some("9"), stop)]);
-
-    let stop = Takes::Stop("all parts must have the same edges and fronts");
+    assert_eq!(count, [change("node.n.count", Some("8"), Some("9"), Takes::Nothing)]);
     let edge = changes(|file| file.edges.truncate(1));
-    assert_eq!(only(edge), ("edge.edge2".into(), stop.clone()));
+    assert_eq!(only(edge), ("edge.edge2".into(), Takes::Nothing));
     let front = changes(|file| file.fronts.push(FrontEntry::new("front1", Proxy::Nginx)));
-    assert_eq!(only(front), ("front.front1".into(), stop));
+    assert_eq!(only(front), ("front.front1".into(), Takes::Nothing));
+
+    let mut fixed = ClusterFile::demo();
+    fixed.set_scheme(Scheme::SocketSync);
+    let stop = Takes::Stop("all parts must have the same nodes");
+    let node = changes_of(&fixed, |file| file.nodes[0].count = 9);
+    assert_eq!(only(node), ("node.n.count".into(), stop));
+    let stop = Takes::Stop("all parts must have the same edges and fronts");
+    assert_eq!(only(changes_of(&fixed, |file| file.edges.truncate(1))), ("edge.edge2".into(), stop));
 
     let renamed = changes(|file| file.sites[1].name = "delta".into());
     let keys: Vec<_> = renamed.iter().map(|change| &*change.key).collect();
@@ -168,8 +173,7 @@ fn what_comes_or_goes_takes_a_stop() {
 fn another_order_is_one_change() {
     let swapped = changes(|file| file.sites.swap(0, 1));
     let (old, new) = (r#"["alpha", "beta", "gamma"]"#, r#"["beta", "alpha", "gamma"]"#);
-    let stop = Takes::Stop("the order of sites numbers them");
-    assert_eq!(swapped, [change("site", Some(old), Some(new), stop)]);
+    assert_eq!(swapped, [change("site", Some(old), Some(new), Takes::Nothing)]);
     let (key, _) = only(changes(|file| file.edges.swap(0, 1)));
     assert_eq!(key, "edge");
     let both = changes(|file| {

@@ -32,7 +32,7 @@ use sidelong_policy::pace::{NodeAtScan, Pace};
 
 use self::driver::{Driver, Logs, send};
 pub use self::protocol::Server as HaproxyServer;
-use self::servers::{Counted, Servers, Wanted};
+use self::servers::{Counted, Servers, Wanted, is_same};
 pub use self::servers::{HaproxyCluster, HaproxyNode};
 use self::verdicts::Verdicts;
 pub use self::verdicts::haproxy_admission;
@@ -256,12 +256,18 @@ impl Adapter for HaproxyAdapter {
         if let Some(choice) = &mut self.choice {
             choice.adopt(members);
         }
-        let Some(cluster) = members.haproxy.clone() else { return };
+        let Some(cluster) = members.haproxy.clone().filter(|cluster| **cluster != *self.told.cluster) else {
+            return;
+        };
         let last = std::mem::replace(&mut self.told.cluster, cluster);
         let cluster = &self.told.cluster;
         self.nodes.resize(cluster.nodes.len(), Node::default());
-        for slot in (0..self.nodes.len()).filter(|slot| last.nodes.get(*slot) != cluster.nodes.get(*slot)) {
-            self.nodes[slot] = cluster.nodes.get(slot).map_or_else(Node::default, Node::of);
+        for (slot, node) in self.nodes.iter_mut().enumerate() {
+            let now = cluster.nodes.get(slot);
+            if !is_same(last.nodes.get(slot), now) {
+                *node = Node::default();
+            }
+            (node.workers, node.speed) = now.map_or((0, 0.0), |at| (at.workers, at.speed));
         }
         // HAProxy is asked anew what it has for whom, and until then nothing is stated.
         self.nodes.iter_mut().for_each(|node| node.stated = None);

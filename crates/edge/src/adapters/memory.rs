@@ -164,25 +164,42 @@ impl MemoryAdapter {
         self.name(cluster);
     }
 
-    /// Says which site has which slot, and where the nodes' servers answer.
+    /// Says which site has which slot, and where the nodes' servers answer. Of those that are others now, the rest says nothing before it is
+    /// told anew.
     fn name(&self, cluster: &AdapterCluster) {
         let map = self.choice_map;
+        let mut is_new = false;
         for slot in 0..map.sites {
             let mut bytes = [0; NAME_BYTES];
             let name = cluster.sites.get(slot).map_or("", String::as_str);
             bytes[..name.len()].copy_from_slice(name.as_bytes());
-            for (word, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
-                self.store_if_new(map.name(SiteId::new(slot)) + word * 8, u64::from_le_bytes(*bytes));
-            }
+            let words = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            let site = SiteId::new(slot);
+            let offsets = words.enumerate().map(|(word, value)| (map.name(site) + word * 8, value));
+            is_new |= self.rename(offsets, map.members(site));
         }
         let mut servers = vec![[0; 3]; map.servers];
         cluster.servers.iter().for_each(|(place, server)| servers[*place] = server.0);
         for (place, words) in servers.into_iter().enumerate() {
-            for (word, value) in words.into_iter().enumerate() {
-                self.store_if_new(map.server(place) + word * 8, value);
-            }
+            let node = NodeId::new(place / (map.servers / map.nodes));
+            let offsets = words.into_iter().enumerate();
+            let offsets = offsets.map(|(word, value)| (map.server(place) + word * 8, value));
+            is_new |= self.rename(offsets, map.ownership(node));
         }
-        self.choice.store(ChoiceMap::VERSION, self.choice.load(ChoiceMap::VERSION) + 1, Ordering::Release);
+        if is_new {
+            let version = self.choice.load(ChoiceMap::VERSION);
+            self.choice.store(ChoiceMap::VERSION, version + 1, Ordering::Release);
+        }
+    }
+
+    /// Stores these words. If they are others than there were, the word at `about` is 0 before. Returns whether they are.
+    fn rename(&self, words: impl Iterator<Item = (usize, u64)> + Clone, about: usize) -> bool {
+        let is_new = words.clone().any(|(offset, value)| self.choice.load(offset) != value);
+        if is_new {
+            self.choice.store(about, 0, Ordering::Release);
+            words.for_each(|(offset, value)| self.choice.store(offset, value, Ordering::Release));
+        }
+        is_new
     }
 
     /// Looks at times whether the workers live.

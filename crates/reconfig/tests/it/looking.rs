@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost, tcp::TcpHost};
-use sidelong_layout::{Instance, LAYOUT_VERSION, NodeId, SiteId, WORDS_OWNERSHIP};
+use sidelong_layout::{Budget, Instance, LAYOUT_VERSION, NodeId, SiteId, WORDS_OWNERSHIP};
 use sidelong_reconfig::{BoardInit, Links, board_map, expose_board, expose_words};
 use sidelong_state::{Op, Reply, Time, Word};
 
@@ -34,6 +34,31 @@ fn words_are_seen_and_not_changed() {
         let changed = links.execute(Op::CompareAndSwap { word, expected: before, new: 0 });
         assert_eq!((changed, words.load(WORDS_OWNERSHIP)), (Reply::Lost, before), "{}", words.key().name);
     }
+}
+
+/// The words of a site that comes or goes are on a board that is linked already.
+#[test]
+fn a_site_that_joins_is_read_from_the_next_scan_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let map = board_map(2, 1);
+    let starts = [BoardInit { floor: 1, nodes: 1 }; 2];
+    let board = expose_board(&host, map, &starts, 0, Instance::alone(1)).unwrap();
+    let run = RunDirectory::open(directory.path()).unwrap();
+    let with = |sites| members(&["n1".to_owned()], sites);
+    let mut links = Links::new(Arc::new(run), Initiator::new(), (1, map), &with(1));
+    let joins = SiteId::new(1);
+    let floor_of = |links: &mut Links, sites, ms: u64| {
+        links.adopt(&with(sites));
+        links.scan(Time(ms * 1_000_000));
+        links.site(joins).map(|site| site.budget.floor)
+    };
+    let floors = [(1, 0), (2, 1), (1, 2)].map(|(sites, ms)| floor_of(&mut links, sites, ms));
+    assert_eq!(floors, [None, Some(1), None]);
+    let expected = board.load(map.budget(joins));
+    let new = Budget { floor: 2, ..Budget::decode(expected) }.encode();
+    links.execute(Op::CompareAndSwap { word: Word::Budget(joins), expected, new });
+    assert_eq!(floor_of(&mut links, 2, 3), Some(2));
 }
 
 #[test]

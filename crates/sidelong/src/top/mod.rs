@@ -135,8 +135,9 @@ impl Top {
     fn new(parts: Parts, file: &Path) -> Result<Self, Failure> {
         let mut top = Top::of(&parts)?;
         if !top.await_fresh(FIRST_MAX, |fresh, _| fresh > 0) {
-            let node = NodeId::new(0);
-            let age = top.looker.latest().nodes[0].age;
+            let first = parts.cluster.nodes.entries().next().map_or(0, |(slot, _)| slot);
+            let node = NodeId::new(first);
+            let age = top.looker.latest().nodes.first().and_then(|node| node.age);
             let why = match (age, top.monitor.problem(node)) {
                 (Some(age), _) => format!("what {} said is {} old", parts.node_name(node), column::age(age)),
                 (None, Some(problem)) => problem.to_owned(),
@@ -162,9 +163,10 @@ impl Top {
 
     /// Begins anew if the parts go by another roster.
     fn follow(&mut self) {
-        if roster::epoch(&self.run).is_none_or(|epoch| epoch <= self.cluster.epoch) {
-            return;
-        }
+        let newest = roster::epoch(&self.run).filter(|_| roster::has_one(&self.cluster));
+        let Some(newest) = newest.filter(|newest| *newest > self.cluster.epoch) else { return };
+        // One that cannot be looked at is tried once.
+        self.cluster.epoch = newest;
         let anew = || -> Result<Top, Failure> {
             let parts = Parts::new(roster::current(self.cluster.clone())?)?;
             Ok(Top { asking: Asking::start(&parts.cluster)?, ..Top::of(&parts)? })

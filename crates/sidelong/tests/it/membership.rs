@@ -3,7 +3,6 @@
 //!
 //! `cargo xtask ci membership` goes on for a hundred rounds each, from a new seed, which it prints.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rand::seq::IndexedRandom as _;
@@ -13,7 +12,7 @@ use sidelong_config::SiteEntry;
 use sidelong_layout::Ownership;
 
 use crate::support::words::Word;
-use crate::support::{Cluster, Running, SteadyLoad, number, until_it_succeeds};
+use crate::support::{Cluster, Running, SteadyLoad, eventually, number, try_get, until_it_succeeds};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
 const ROUNDS: u64 = 6;
@@ -32,10 +31,16 @@ enum Victim {
     Part,
 }
 
+/// A part that runs.
+struct Started {
+    kind: &'static str,
+    name: String,
+    process: Running,
+}
+
 struct Members {
     cluster: Cluster,
-    /// By name, with what each is.
-    parts: BTreeMap<String, (&'static str, Running)>,
+    parts: Vec<Started>,
     /// The last reload that was not killed took so long.
     took: Duration,
     random: Pcg64Mcg,
@@ -43,21 +48,26 @@ struct Members {
 
 impl Members {
     fn start(seed: u64) -> Self {
-        let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]);
+        let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]);
+        // So that a third site may come.
+        cluster.file.sites[0].nodes = 1;
         let mut members = Members {
             cluster,
-            parts: BTreeMap::new(),
+            parts: Vec::new(),
             took: Duration::from_millis(100),
             random: Pcg64Mcg::seed_from_u64(seed),
         };
         STAY.iter().for_each(|(kind, name)| members.begin(kind, name));
-        members.cluster.await_serving(&mut members.parts.get_mut("edge2").expect("it has begun").1);
+        let Members { cluster, parts, .. } = &mut members;
+        cluster.await_serving(&mut parts.last_mut().expect("an edge").process);
+        members.follow();
         members
     }
 
     fn begin(&mut self, kind: &'static str, name: &str) {
-        let part = self.cluster.part(kind, name);
-        self.parts.insert(name.to_owned(), (kind, part));
+        let process = self.cluster.part(kind, name);
+        self.parts.retain(|part| part.name != name);
+        self.parts.push(Started { kind, name: name.to_owned(), process });
     }
 
     /// Has one or two members come or go, or a name change, in the file.
@@ -91,7 +101,8 @@ impl Members {
             Victim::Command => drop(command.kill()),
             Victim::Part => {
                 let (kind, name) = *STAY.choose(&mut self.random).expect("there are some");
-                self.parts.remove(name).expect("it runs").1.kill();
+                let index = self.parts.iter().position(|part| part.name == name).expect("it runs");
+                self.parts.remove(index).process.kill();
                 self.begin(kind, name);
                 drop(command.finish());
             }
@@ -108,21 +119,35 @@ impl Members {
         self.check();
     }
 
-    /// Starts the parts that have joined. Those that have left end.
+    /// Starts the parts that have joined. Those that have left end. Each site has a node that stays, so that all others may leave.
     fn follow(&mut self) {
         let file = &self.cluster.file;
         let nodes = file.nodes.iter().map(|node| ("node", node.name.clone()));
         let now: Vec<_> = nodes.chain(file.edges.iter().map(|edge| ("edge", edge.name.clone()))).collect();
-        let left = self.parts.extract_if(.., |name, _| !now.iter().any(|(_, there)| there == name));
-        for (name, (_, part)) in left.collect::<Vec<_>>() {
-            let ended = part.finish();
+        let left = self.parts.extract_if(.., |part| !now.iter().any(|(_, there)| *there == part.name));
+        for Started { name, process, .. } in left {
+            let ended = process.finish();
             assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
             check_end(&ended.err);
         }
         for (kind, name) in now {
-            if !self.parts.contains_key(&name) {
-                self.begin(kind, &name);
+            // An edge ends if the cluster changes while it starts.
+            let known = self.parts.iter_mut().find(|part| part.name == name);
+            if known.is_some_and(|part| part.process.is_running()) {
+                continue;
             }
+            self.begin(kind, &name);
+            let index = || self.cluster.file.edges.iter().position(|edge| edge.name == name);
+            eventually("it is there", || match index() {
+                None => self.cluster.regions().contains(&format!("{name}.words.region")),
+                Some(edge) => {
+                    let reply = try_get(self.cluster.edge(edge), "alpha.test", "/o/1/1");
+                    reply.is_ok_and(|reply| reply.status == 200)
+                }
+            });
+        }
+        for (site, (_, node)) in self.cluster.file.sites.iter().zip(STAY) {
+            until_it_succeeds(|| self.cluster.run(&["move", node, &site.name]));
         }
     }
 
@@ -131,7 +156,8 @@ impl Members {
         assert!(current.nodes.len() <= SLOTS_MAX, "a slot is lost: {:?}", current.nodes);
         let words = STAY.iter().filter(|(kind, _)| *kind == "node").map(|(_, name)| {
             let number = name[1..].parse().expect("a number");
-            Ownership::decode(Word::ownership(&self.cluster, number).read()).site
+            let word = Word::ownership(&self.cluster, number).read();
+            Ownership::decode(word, current.capacity.sites).and_then(|own| own.site)
         });
         let words: Vec<_> = words.collect();
         for slot in 0..2 {
@@ -142,9 +168,10 @@ impl Members {
     }
 
     fn end(mut self) {
-        let edges: Vec<_> = self.parts.extract_if(.., |_, (kind, _)| *kind == "edge").collect();
-        for (_, (_, part)) in edges.into_iter().chain(self.parts) {
-            let ended = part.end();
+        // The edges end first.
+        self.parts.sort_by_key(|part| part.kind);
+        for part in self.parts {
+            let ended = part.process.end();
             check_end(&ended.err);
             ended.succeeded();
         }

@@ -69,6 +69,32 @@ fn a_changed_file_is_adopted_whole_or_not_at_all() {
     end(parts);
 }
 
+/// A part that hangs has all others go back, after which they go on: some have known a node that is none.
+#[test]
+fn a_join_that_a_part_does_not_hear_of_is_undone() {
+    let (mut cluster, mut parts) = started();
+    parts[1].signal(Signal::STOP);
+    let before = cluster.file.clone();
+    cluster.add_node("n3");
+    let refused = cluster.run(&["reload", "--timeout", "300ms"]);
+    assert!(
+        refused.code == Some(2)
+            && refused.err.contains("nothing is changed, because n2 did not take it over within 300ms"),
+        "{refused:?}"
+    );
+    parts[1].signal(Signal::CONT);
+    cluster.file = before;
+    cluster.add_node("n4");
+    until_it_succeeds(|| cluster.run(&["reload"]));
+    parts.insert(2, cluster.part("node", "n4"));
+    until_it_succeeds(|| cluster.run(&["move", "n4", "beta"]));
+    eventually("it gets requests", || {
+        let reply = try_get(cluster.edge(0), "beta.test", "/o/1/1");
+        reply.is_ok_and(|reply| reply.status == 200 && reply.node() == "n4")
+    });
+    end(parts);
+}
+
 #[test]
 fn sighup_to_any_part_is_a_reload() {
     let (mut cluster, parts) = started();

@@ -3,6 +3,7 @@
 use std::fs::hard_link;
 use std::time::Duration;
 
+use sidelong_config::Fabric;
 use sidelong_testing::overload::{cluster, while_asked};
 use sidelong_testing::{Client, Cluster, Here, eventually, metrics, try_get};
 
@@ -69,9 +70,10 @@ fn only_who_waits_for_an_answer_counts_and_no_longer_than_that() {
 }
 
 #[test]
-fn an_edge_alone_shares_nothing() {
+fn an_edge_whom_none_can_join_shares_nothing() {
     let mut cluster = cluster(&["alpha", "beta"]);
     cluster.file.edges.truncate(1);
+    cluster.file.cluster.fabric = Fabric::Tcp;
     let _node = cluster.here("node", "n1");
     let _edge = edge(&cluster, 0);
     assert!(cluster.regions().iter().all(|name| !name.contains("share")), "{:?}", cluster.regions());

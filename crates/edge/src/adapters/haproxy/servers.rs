@@ -45,7 +45,7 @@ const SINCE_PART: u32 = 4;
 const SOON_SHARE: u32 = 2;
 
 /// What must be known of the cluster to control HAProxy.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct HaproxyCluster {
     /// The sites' names.
     pub sites: Slots<String>,
@@ -74,6 +74,12 @@ pub struct HaproxyNode {
     pub workers: u32,
     /// The speed of a worker: 2.0 takes half the ordinary time.
     pub speed: f32,
+}
+
+/// Whether these are the same node with the same server, whatever that can do.
+pub(super) fn is_same(one: Option<&HaproxyNode>, other: Option<&HaproxyNode>) -> bool {
+    let server = |node: Option<&HaproxyNode>| node.map(|node| (node.name.clone(), node.address));
+    server(one) == server(other)
 }
 
 /// What a node's servers should have.
@@ -156,6 +162,8 @@ struct At {
     last: Counted,
     retries: u64,
     retried_at: Option<Time>,
+    /// Whether it has come while this runs, and its servers were not looked at yet.
+    is_new: bool,
     /// Whether it serves, and got no request since it came.
     is_fresh: bool,
     /// How often in a row no request was found.
@@ -190,12 +198,13 @@ impl Servers {
     pub(super) fn adopt(&mut self, cluster: Arc<HaproxyCluster>) {
         let last = std::mem::replace(&mut self.cluster, cluster);
         let Servers { cluster, nodes, sites, fixed, noted, .. } = self;
-        nodes.resize(cluster.nodes.len(), At::default());
+        nodes.resize_with(cluster.nodes.len(), || At { is_new: true, ..At::default() });
         sites.resize(cluster.backends.len(), Vec::new());
         fixed.resize(cluster.backends.len(), false);
-        let is_other = |node: usize| last.nodes.get(node) != cluster.nodes.get(node);
+        let is_other = |node: usize| !is_same(last.nodes.get(node), cluster.nodes.get(node));
         let is_other_site = |site: usize| last.backends.get(site) != cluster.backends.get(site);
-        (0..nodes.len()).filter(|node| is_other(*node)).for_each(|node| nodes[node] = At::default());
+        let left = || At { is_new: true, ..At::default() };
+        (0..nodes.len()).filter(|node| is_other(*node)).for_each(|node| nodes[node] = left());
         for site in (0..sites.len()).filter(|site| is_other_site(*site)) {
             (sites[site], fixed[site]) = (Vec::new(), false);
         }
@@ -385,8 +394,9 @@ impl Servers {
         }
         let is_whole = now >= self.whole_at && self.older.is_empty();
         let at = &mut self.nodes[node];
-        if is_first {
-            // What came before this front is not news.
+        if is_first || at.is_new {
+            // What came before this front, or before the node, is not news.
+            at.is_new = false;
             (at.last, at.retries) = (sum, 0);
         }
         let more = sum.sessions.saturating_sub(at.last.sessions);
