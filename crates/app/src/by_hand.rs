@@ -113,12 +113,10 @@ impl Hand {
                 // Who took the lock over has finished what was begun.
                 (Next::Met(_), Some(plan)) => return Ok(self.record(wish, plan, began.elapsed())),
                 (Next::Met(said), None) => return Ok(said),
-                (Next::Wait, _) if Instant::now() < deadline => {
-                    std::thread::sleep(RETRY);
-                    self.links.scan(now());
+                (Next::Wait, _) => {
+                    self.rest(deadline)?;
                     continue;
                 }
-                (Next::Wait, _) => return Err(Failure::new(format!("{} does not come to rest", self.name))),
             };
             // A memo is of one site.
             if memo.0 != Some(plan.site()) {
@@ -150,9 +148,9 @@ impl Hand {
         }
     }
 
-    /// Holds the node, which is said to leave by the roster that this goes by, and returns what it was once no request is left there. The
-    /// words of a node that was held or free already are written anew. So whoever goes by an earlier roster cannot give it to a site any more: the
-    /// word has changed, or the epoch is seen to have. [`await_words`](Self::await_words) comes first.
+    /// Holds the node, which is to leave by the roster that this goes by. Returns what the node was before, once no request is left there.
+    /// The word of a node that was held or free already is written anew. So whoever goes by an earlier roster cannot give it to a
+    /// site any more: the word has changed, or the epoch has. [`await_words`](Self::await_words) comes first.
     ///
     /// # Errors
     /// If it cannot be held, with the reason.
@@ -160,9 +158,7 @@ impl Hand {
         let deadline = Instant::now() + BUSY_MAX;
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
         loop {
-            let Some(own) = self.links.ownership(self.node) else {
-                return Err(Failure::new(format!("{} cannot be read", self.name)));
-            };
+            let own = self.own()?;
             if !matches!(own.state, NodeState::Held | NodeState::Free) {
                 return self.step().map(|()| own);
             }
@@ -170,11 +166,7 @@ impl Hand {
             if self.swap(own, own.now(NodeState::Held, own.site.unwrap_or(SiteId::new(some)))) {
                 return Ok(own);
             }
-            if Instant::now() >= deadline {
-                return Err(Failure::new(format!("{} does not come to rest", self.name)));
-            }
-            std::thread::sleep(RETRY);
-            self.links.scan(now());
+            self.rest(deadline)?;
         }
     }
 
@@ -210,9 +202,7 @@ impl Hand {
         let deadline = Instant::now() + self.parts.cluster.reconfig.drain_max + BUSY_MAX;
         let mut was_held = None;
         loop {
-            let Some(own) = self.links.ownership(self.node) else {
-                return Err(Failure::new(format!("{} cannot be read", self.name)));
-            };
+            let own = self.own()?;
             let is_of_it = |site: Option<SiteId>| site.is_some_and(|site| closing.contains(&site));
             if !is_of_it(own.site) && !is_of_it(own.next) {
                 return Ok(());
@@ -231,12 +221,27 @@ impl Hand {
                 }
                 NodeState::Free | NodeState::Draining | NodeState::Changing => {}
             }
-            if Instant::now() >= deadline {
-                return Err(Failure::new(format!("{} does not come to rest", self.name)));
-            }
-            std::thread::sleep(RETRY);
-            self.links.scan(now());
+            self.rest(deadline)?;
         }
+    }
+
+    /// The node's ownership as last read.
+    fn own(&self) -> Result<Ownership, Failure> {
+        let own = self.links.ownership(self.node);
+        own.ok_or_else(|| Failure::new(format!("{} cannot be read", self.name)))
+    }
+
+    /// Waits for a moment, and reads all words again.
+    ///
+    /// # Errors
+    /// If that has gone on until `deadline`.
+    fn rest(&mut self, deadline: Instant) -> Result<(), Failure> {
+        if Instant::now() >= deadline {
+            return Err(Failure::new(format!("{} does not come to rest", self.name)));
+        }
+        std::thread::sleep(RETRY);
+        self.links.scan(now());
+        Ok(())
     }
 
     /// Swaps the node's word, unless it has changed.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::inotify;
-use sidelong_config::{Cluster, ClusterFile, SlotTable, live};
+use sidelong_config::{Cluster, ClusterFile, live};
 use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
 use sidelong_layout::HEADER_EPOCH;
@@ -44,12 +44,7 @@ impl Follower {
             run: parts.run.clone(),
             part: part.to_owned(),
             file: Arc::clone(&cluster.file),
-            newest: Roster {
-                epoch: cluster.epoch,
-                standing: cluster.standing.clone(),
-                slots: SlotTable::of(cluster),
-                file: ClusterFile::clone(&cluster.file),
-            },
+            newest: Roster::from(cluster),
             stated,
             config: Arc::clone(&parts.config),
             take,

@@ -84,6 +84,18 @@ impl Head {
     }
 }
 
+impl From<&Cluster> for Roster {
+    /// The roster by which a part goes.
+    fn from(cluster: &Cluster) -> Self {
+        Roster {
+            epoch: cluster.epoch,
+            standing: cluster.standing.clone(),
+            slots: SlotTable::of(cluster),
+            file: ClusterFile::clone(&cluster.file),
+        }
+    }
+}
+
 impl Roster {
     /// The newest one of a run directory; `None` if there is none, or both copies are damaged.
     pub fn read(run: &RunDirectory) -> Option<Roster> {
@@ -390,15 +402,9 @@ pub(crate) fn restore(run: &RunDirectory, lost: &Roster) -> Result<(), Failure> 
 /// Whether the part that has begun by `cluster` knows the members as the newest roster has them: others see that it is there now, and may
 /// not have seen it before.
 pub(crate) fn is_newest(cluster: &Cluster, run: &RunDirectory) -> bool {
-    let known = || Roster {
-        epoch: cluster.epoch,
-        standing: cluster.standing.clone(),
-        slots: SlotTable::of(cluster),
-        file: ClusterFile::clone(&cluster.file),
-    };
     !has_one(cluster)
         || epoch(run).is_none_or(|newest| newest <= cluster.epoch)
-        || Roster::read(run).is_none_or(|newest| newest.has_members_of(&known()))
+        || Roster::read(run).is_none_or(|newest| newest.has_members_of(&Roster::from(cluster)))
 }
 
 /// Lets others know that a part refuses the roster of that epoch, and why.

@@ -183,31 +183,27 @@ fn check_end(said: &str) {
     assert!(!said.contains("that the node did not serve"), "{said}");
 }
 
-fn members() -> (Members, std::ops::RangeInclusive<u64>) {
+/// All rounds, and the requests that failed meanwhile.
+fn rounds(victim: Victim) -> Vec<String> {
     let (seed, rounds) = (number("SIDELONG_SEED", SEED), number("SIDELONG_ROUNDS", ROUNDS));
     println!("SIDELONG_SEED={seed}");
-    (Members::start(seed), 1..=rounds)
+    let mut members = Members::start(seed);
+    let load = SteadyLoad::start(&members.cluster);
+    for _ in 0..rounds {
+        members.round(victim);
+    }
+    let failed = load.end();
+    members.end();
+    failed
 }
 
 #[test]
 fn a_command_may_be_killed_at_any_step() {
-    let (mut members, rounds) = members();
-    let load = SteadyLoad::start(&members.cluster);
-    for _ in rounds {
-        members.round(Victim::Command);
-    }
-    assert_eq!(load.end(), Vec::<String>::new());
-    members.end();
+    assert_eq!(rounds(Victim::Command), Vec::<String>::new());
 }
 
 #[test]
 fn a_part_may_be_killed_at_any_step() {
-    let (mut members, rounds) = members();
-    // What is at the part that is killed fails.
-    let load = SteadyLoad::start(&members.cluster);
-    for _ in rounds {
-        members.round(Victim::Part);
-    }
-    load.end();
-    members.end();
+    // Requests at the part that is killed fail.
+    rounds(Victim::Part);
 }

@@ -76,10 +76,15 @@ pub struct HaproxyNode {
     pub speed: f32,
 }
 
+impl HaproxyNode {
+    fn server(&self) -> (&str, Option<SocketAddr>) {
+        (&self.name, self.address)
+    }
+}
+
 /// Whether these are the same node with the same server, whatever that can do.
 pub(super) fn is_same(one: Option<&HaproxyNode>, other: Option<&HaproxyNode>) -> bool {
-    let server = |node: Option<&HaproxyNode>| node.map(|node| (node.name.clone(), node.address));
-    server(one) == server(other)
+    one.map(HaproxyNode::server) == other.map(HaproxyNode::server)
 }
 
 /// What a node's servers should have.
