@@ -393,9 +393,12 @@ impl Hand {
         Failure::new(if self.force {
             format!("{site} has no node to spare at all: others take its nodes at this moment")
         } else {
-            format!(
-                "{site} is at its floor of {floor} and cannot spare {name}; --force takes it nevertheless"
-            )
+            // Who leaves takes nothing by force.
+            let help = match self.parts.cluster.standing.leaving.contains(name) {
+                true => format!("give {site} another node first, or lower its floor"),
+                false => "--force takes it nevertheless".to_owned(),
+            };
+            format!("{site} is at its floor of {floor} and cannot spare {name}; {help}")
         })
     }
 

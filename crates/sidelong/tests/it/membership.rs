@@ -21,6 +21,8 @@ const SEED: u64 = 7;
 const STAY: [(&str, &str); 6] =
     [("node", "n1"), ("node", "n2"), ("node", "n3"), ("node", "n4"), ("edge", "edge1"), ("edge", "edge2")];
 const NODES: [&str; 2] = ["n5", "n6"];
+/// With time for a machine that others use, too.
+const RELOAD: [&str; 3] = ["reload", "--timeout", "60s"];
 /// Most slots for nodes that may be in use: one that has left may still be meant by a part that was killed, so that one more is taken.
 const SLOTS_MAX: usize = 12;
 
@@ -94,7 +96,7 @@ impl Members {
 
     fn round(&mut self, victim: Victim) {
         self.change();
-        let command = self.cluster.start(&["reload"]);
+        let command = self.cluster.start(&RELOAD);
         let pause = self.random.random_range(Duration::ZERO..self.took);
         std::thread::sleep(pause);
         match victim {
@@ -110,9 +112,9 @@ impl Members {
         let began = Instant::now();
         match victim {
             // Nothing that it had may stand in the way.
-            Victim::Command => drop(self.cluster.run(&["reload"]).succeeded()),
+            Victim::Command => drop(self.cluster.run(&RELOAD).succeeded()),
             // A part that starts again is not there for a moment.
-            Victim::Part => drop(until_it_succeeds(|| self.cluster.run(&["reload"]))),
+            Victim::Part => drop(until_it_succeeds(|| self.cluster.run(&RELOAD))),
         }
         self.took = began.elapsed();
         self.follow();

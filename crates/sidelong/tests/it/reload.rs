@@ -76,10 +76,10 @@ fn a_join_that_a_part_does_not_hear_of_is_undone() {
     parts[1].signal(Signal::STOP);
     let before = cluster.file.clone();
     cluster.add_node("n3");
-    let refused = cluster.run(&["reload", "--timeout", "300ms"]);
+    let refused = cluster.run(&["reload", "--timeout", "2s"]);
     assert!(
         refused.code == Some(2)
-            && refused.err.contains("nothing is changed, because n2 did not take it over within 300ms"),
+            && refused.err.contains("nothing is changed, because n2 did not take it over within 2s"),
         "{refused:?}"
     );
     parts[1].signal(Signal::CONT);

@@ -182,6 +182,7 @@ fn a_node_that_cannot_leave_stays() {
     let refused = cluster.reload().unwrap_err();
     assert!(
         refused.starts_with("nothing is changed, because n4 cannot leave: beta is at its floor of 2")
+            && refused.contains("give beta another node first")
             && !refused.contains("; but "),
         "{refused}"
     );
