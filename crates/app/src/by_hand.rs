@@ -80,11 +80,23 @@ impl Hand {
                 "nobody can read which requests {name} has: give it fabric_listen, to move nodes by hand"
             )));
         }
-        let (links, name) = (parts.links(None)?, parts.node_name(node));
-        if wish != Wish::Drain && parts.cluster.standing.leaving.contains(&name) {
+        let links = parts.links(None)?;
+        let mut hand = Hand { parts, links, node, name: String::new(), wish, force: false, waits: false };
+        hand.turn_to(node, wish)?;
+        Ok(hand)
+    }
+
+    /// Turns to another node.
+    ///
+    /// # Errors
+    /// If it is about to leave, and is to be given to a site.
+    pub(crate) fn turn_to(&mut self, node: NodeId, wish: Wish) -> Result<(), Failure> {
+        let name = self.parts.node_name(node);
+        if wish != Wish::Drain && self.parts.cluster.standing.leaving.contains(&name) {
             return Err(Failure::new(format!("{name} is about to leave the cluster")));
         }
-        Ok(Hand { parts, links, node, name, wish, force: false, waits: false })
+        (self.node, self.name, self.wish) = (node, name, wish);
+        Ok(())
     }
 
     /// Carries it out, and returns what was done in words. [`await_words`](Self::await_words) comes first.
@@ -150,11 +162,11 @@ impl Hand {
 
     /// Holds the node, which is to leave by the roster that this goes by. Returns what the node was before, once no request is left there.
     /// The word of a node that was held or free already is written anew. So whoever goes by an earlier roster cannot give it to a
-    /// site any more: the word has changed, or the epoch has. [`await_words`](Self::await_words) comes first.
+    /// site any more: the word has changed, or the epoch has.
     ///
     /// # Errors
     /// If it cannot be held, with the reason.
-    pub(crate) fn leave(mut self) -> Result<Ownership, Failure> {
+    pub(crate) fn leave(&mut self) -> Result<Ownership, Failure> {
         let deadline = Instant::now() + BUSY_MAX;
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
         loop {
@@ -170,16 +182,16 @@ impl Hand {
         }
     }
 
-    /// Makes of the node what it was before it was to leave. [`await_words`](Self::await_words) comes first.
+    /// Makes of the node what it was before it was to leave.
     ///
     /// # Errors
     /// If it stays held, with the reason.
-    pub(crate) fn give_back(mut self, former: Ownership) -> Result<(), Failure> {
+    pub(crate) fn give_back(&mut self, former: Ownership) -> Result<(), Failure> {
         match (former.state, former.site) {
             (NodeState::Held, _) => Ok(()),
             (NodeState::Free, _) => {
-                let own = self.links.ownership(self.node);
-                match own.is_some_and(|own| self.swap(own, Ownership::replacing(own.encode(), None))) {
+                let own = self.own()?;
+                match self.swap(own, Ownership::replacing(own.encode(), None)) {
                     true => Ok(()),
                     false => Err(Failure::new("its word has changed")),
                 }
@@ -193,11 +205,11 @@ impl Hand {
     }
 
     /// Has the node be of none of the sites that close, once no request is left there: what serves one becomes free; what a person holds is
-    /// then of the site that stays. [`await_words`](Self::await_words) comes first.
+    /// then of the site that stays.
     ///
     /// # Errors
     /// If it cannot leave its site, with the reason.
-    pub(crate) fn free(mut self, closing: &[SiteId], stays: SiteId) -> Result<(), Failure> {
+    pub(crate) fn free(&mut self, closing: &[SiteId], stays: SiteId) -> Result<(), Failure> {
         self.force = true;
         let deadline = Instant::now() + self.parts.cluster.reconfig.drain_max + BUSY_MAX;
         let mut was_held = None;
@@ -225,8 +237,11 @@ impl Hand {
         }
     }
 
-    /// The node's ownership as last read.
-    fn own(&self) -> Result<Ownership, Failure> {
+    /// The node's ownership as last read, which this waits for.
+    fn own(&mut self) -> Result<Ownership, Failure> {
+        if !self.has_words() {
+            self.await_words().map_err(Failure::new)?;
+        }
         let own = self.links.ownership(self.node);
         own.ok_or_else(|| Failure::new(format!("{} cannot be read", self.name)))
     }
@@ -258,14 +273,11 @@ impl Hand {
         let deadline = Instant::now() + FIRST_MAX;
         loop {
             self.links.scan(now());
-            let own = self.links.ownership(self.node);
-            let is_known = |site: SiteId| self.links.site(site).is_some();
-            let sites = [own.and_then(|own| own.site), self.wish.site()];
-            if own.is_some() && sites.into_iter().flatten().all(is_known) {
+            if self.has_words() {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(match (self.links.problem(self.node), own) {
+                return Err(match (self.links.problem(self.node), self.links.ownership(self.node)) {
                     (Some(problem), _) => problem.to_owned(),
                     (None, None) => format!("{} has said nothing yet", self.name),
                     (None, Some(_)) => format!("{} has no board", self.parts.cluster.name),
@@ -273,6 +285,14 @@ impl Hand {
             }
             std::thread::sleep(RETRY);
         }
+    }
+
+    /// Whether the node's word, and those of the sites that it is about, were read.
+    fn has_words(&self) -> bool {
+        let own = self.links.ownership(self.node);
+        let is_known = |site: SiteId| self.links.site(site).is_some();
+        let sites = [own.and_then(|own| own.site), self.wish.site()];
+        own.is_some() && sites.into_iter().flatten().all(is_known)
     }
 
     /// What is to be done, by the last scan.

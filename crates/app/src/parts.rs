@@ -91,7 +91,7 @@ impl Parts {
     }
 
     /// This process, as its regions name it.
-    pub(crate) fn instance(&self) -> Instance {
+    pub fn instance(&self) -> Instance {
         Instance { cluster: self.fabric.identity(), incarnation: self.began_ms }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use sidelong_config::{Change, Cluster, ClusterFile, Standing, Takes, diff, live};
+use sidelong_config::{Change, Cluster, ClusterFile, Node, Standing, Takes, diff, live};
 use sidelong_edge::{adapter_regions, check_tls, share_region};
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
 use sidelong_layout::{NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES};
@@ -170,8 +170,8 @@ struct Steps<'a> {
     last: Roster,
     wait: Duration,
     waits: bool,
-    /// Nodes that this has held, and what they were before.
-    taken: Vec<(String, Ownership)>,
+    /// Nodes that this has held, their names, and what they were before.
+    taken: Vec<(NodeId, String, Ownership)>,
 }
 
 impl Steps<'_> {
@@ -215,12 +215,16 @@ impl Steps<'_> {
             roster.standing.lost = lost;
         });
         let mut then: Vec<_> = back.err().into_iter().map(|Failure(why)| why).collect();
-        let cluster = self.last.cluster();
-        for (name, former) in std::mem::take(&mut self.taken) {
-            let hand = cluster.as_ref().map_err(|Failure(why)| Failure::new(why.clone()));
-            let back = hand.and_then(|cluster| hand_of(cluster, &name, Wish::Resume, false));
-            if let Err(Failure(why)) = back.and_then(|hand| hand.give_back(former)) {
-                then.push(format!("{name} stays held: {why}"));
+        let taken = std::mem::take(&mut self.taken);
+        match self.hand() {
+            Ok(mut hand) => {
+                for (node, name, former) in taken {
+                    let back = hand.turn_to(node, Wish::Resume).and_then(|()| hand.give_back(former));
+                    then.extend(back.err().map(|Failure(why)| format!("{name} stays held: {why}")));
+                }
+            }
+            Err(Failure(why)) => {
+                then.extend(taken.iter().map(|(_, name, _)| format!("{name} stays held: {why}")));
             }
         }
         let ended: Vec<_> =
@@ -233,15 +237,27 @@ impl Steps<'_> {
     /// Has all parts know that these nodes leave, and holds them.
     fn hold(&mut self, nodes: &Names) -> Result<(), Failure> {
         self.change(|roster| roster.standing.leaving = nodes.clone())?;
-        let cluster = self.last.cluster()?;
-        for name in nodes {
-            match hand_of(&cluster, name, Wish::Drain, self.waits).and_then(Hand::leave) {
-                Ok(former) => self.taken.push((name.clone(), former)),
-                Err(_) if is_absent(self.run, &cluster, name) => {}
+        let (cluster, mut hand) = (self.last.cluster()?, self.hand()?);
+        for (slot, node) in cluster.nodes.entries().filter(|(_, node)| nodes.contains(&node.name)) {
+            let (slot, name) = (NodeId::new(slot), &node.name);
+            if !has_words(self.run, name) {
+                continue;
+            }
+            hand.turn_to(slot, Wish::Drain)?;
+            match hand.leave() {
+                Ok(former) => self.taken.push((slot, name.clone(), former)),
+                Err(_) if is_absent(self.run, node) => {}
                 Err(Failure(why)) => return Err(Failure::new(format!("{name} cannot leave: {why}"))),
             }
         }
         Ok(())
+    }
+
+    /// A person's links to the cluster as this has left it.
+    fn hand(&self) -> Result<Hand, Failure> {
+        let mut hand = Hand::new(Parts::new(self.last.cluster()?)?, NodeId::new(0), Wish::Drain)?;
+        hand.waits = self.waits;
+        Ok(hand)
     }
 
     /// Has no edge take requests of these sites any more, and frees all nodes that are of them.
@@ -250,16 +266,17 @@ impl Steps<'_> {
     /// back; if it had read the epoch before, its node is seen here to be on its way, and is awaited.
     fn close(&mut self, sites: &Names) -> Result<(), Failure> {
         self.change(|roster| roster.standing.closing = sites.clone())?;
-        let cluster = self.last.cluster()?;
+        let (cluster, mut hand) = (self.last.cluster()?, self.hand()?);
         let stays = cluster.sites.entries().find(|(_, site)| !sites.contains(&site.name));
         let stays = SiteId::new(stays.map_or(0, |(slot, _)| slot));
         let closing = cluster.sites.entries().filter(|(_, site)| sites.contains(&site.name));
         let closing: Vec<_> = closing.map(|(slot, _)| SiteId::new(slot)).collect();
-        for name in cluster.nodes.values().map(|node| &node.name) {
-            let hand = hand_of(&cluster, name, Wish::Drain, self.waits);
-            match hand.and_then(|hand| hand.free(&closing, stays)) {
+        for (slot, node) in cluster.nodes.entries().filter(|(_, node)| has_words(self.run, &node.name)) {
+            let name = &node.name;
+            hand.turn_to(NodeId::new(slot), Wish::Drain)?;
+            match hand.free(&closing, stays) {
                 Ok(()) => {}
-                Err(_) if is_absent(self.run, &cluster, name) => {}
+                Err(_) if is_absent(self.run, node) => {}
                 Err(Failure(why)) => {
                     return Err(Failure::new(format!("{name} cannot leave its site: {why}")));
                 }
@@ -306,23 +323,15 @@ fn may_end(run: &RunDirectory, roster: &Roster, cluster: &Cluster, names: &Names
     Ok(())
 }
 
-/// A person's links to a cluster, for what becomes of a node.
-fn hand_of(cluster: &Cluster, name: &str, wish: Wish, waits: bool) -> Result<Hand, Failure> {
-    let slot = cluster.nodes.position(|node| node.name == name).unwrap_or_default();
-    let mut hand = Hand::new(Parts::new(cluster.clone())?, NodeId::new(slot), wish)?;
-    hand.waits = waits;
-    hand.await_words().map_err(Failure::new)?;
-    Ok(hand)
-}
-
 /// Whether nothing is left at a node that could have requests: it has never been there, or its process has ended, which was its server,
 /// too.
-fn is_absent(run: &RunDirectory, cluster: &Cluster, name: &str) -> bool {
-    let node = cluster.nodes.values().find(|node| node.name == name);
-    let (words, access) = (words_region(name), Access::ReadOnly);
-    let has_words = run.find(&words, RegionKind::Words, WORDS_BYTES, access).is_ok();
-    let is_foreign = node.is_some_and(|node| node.is_foreign);
-    !has_words || !is_foreign && !run.is_exposed(&load_region(name))
+fn is_absent(run: &RunDirectory, node: &Node) -> bool {
+    !has_words(run, &node.name) || !node.is_foreign && !run.is_exposed(&load_region(&node.name))
+}
+
+/// Whether a node of that name has been there since the name joined.
+fn has_words(run: &RunDirectory, name: &str) -> bool {
+    run.find(&words_region(name), RegionKind::Words, WORDS_BYTES, Access::ReadOnly).is_ok()
 }
 
 /// Removes what these leave behind, once they have ended: who has the name next begins anew.

@@ -239,16 +239,20 @@ fn put(tables: &mut Value, key: &str, value: Option<Value>) {
     let (mut at, mut path) = (tables, String::new());
     for name in above.split('.').filter(|name| !name.is_empty()) {
         let index = entries(Some(at)).iter().position(|(known, _)| known == name);
-        let next = match (ENTRIES.contains(&&*path), at) {
-            (true, Value::Array(array)) => index.map(|index| &mut array[index]),
-            (_, Value::Table(table)) => {
-                Some(table.entry(name).or_insert_with(|| Value::Table(Table::default())))
+        path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let next = match at {
+            Value::Array(array) => index.map(|index| &mut array[index]),
+            Value::Table(table) => {
+                Some(table.entry(name).or_insert_with(|| match ENTRIES.contains(&&*path) {
+                    // Its first entry comes.
+                    true => Value::Array(Vec::new()),
+                    false => Value::Table(Table::default()),
+                }))
             }
             _ => None,
         };
         let Some(next) = next else { return };
         at = next;
-        path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     }
     match (at, value) {
         (Value::Table(table), Some(value)) => _ = table.insert(last.to_owned(), value),

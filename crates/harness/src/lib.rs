@@ -4,6 +4,7 @@
 //! Nothing here reads arguments, handles a signal or prints. No part of a cluster depends on this crate.
 #![forbid(unsafe_code)]
 
+pub mod agents;
 mod error;
 pub mod front;
 pub mod gunicorn;

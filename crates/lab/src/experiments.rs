@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::experiment::Experiment;
 use crate::{
     admission, agent, beside, busy, cache, day, fronts, latency, monitoring, overhead, overload, perftest,
-    rams, scale, servers, sessions, sizes, speed, throughput, utilisation,
+    rams, reload, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
 
-static EXPERIMENTS: [Experiment; 60] = [
+static EXPERIMENTS: [Experiment; 61] = [
     sizes::R5,
     sizes::R6,
     sizes::R7,
@@ -59,6 +59,7 @@ static EXPERIMENTS: [Experiment; 60] = [
     day::DA,
     sessions::QA,
     latency::MOVE_LATENCY,
+    reload::RELOAD,
     servers::SERVERS,
     overload::GUNICORN,
     fronts::F1,
@@ -113,7 +114,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
-                     DA, QA, move-latency, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent"
+                     DA, QA, move-latency, reload, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent"
                 ),
             "{error}"
         );

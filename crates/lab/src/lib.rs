@@ -51,6 +51,7 @@ mod process;
 mod publish;
 mod rams;
 mod record;
+mod reload;
 mod report;
 mod samples;
 mod scale;

@@ -14,13 +14,14 @@ pub mod foreign;
 mod here;
 pub mod histories;
 mod http;
+pub mod lasting;
 pub mod machines;
 pub mod memcached;
 pub mod overload;
 mod process;
 pub mod registers;
 pub mod servers;
-mod steady_load;
+pub mod steady_load;
 pub mod words;
 
 use std::io::Write as _;

@@ -71,6 +71,16 @@ impl Running {
         self.process.pid()
     }
 
+    /// Bytes of memory that it has.
+    pub fn resident_bytes(&self) -> u64 {
+        self.process.resident_bytes().unwrap()
+    }
+
+    /// Descriptors that it has open.
+    pub fn descriptors(&self) -> u64 {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid().as_raw_nonzero())).unwrap().count() as u64
+    }
+
     /// Its standard output so far.
     pub fn out(&self) -> String {
         text(&self.out)

@@ -84,6 +84,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         run: |run| at_random(run, "membership::"),
     },
     Step {
+        name: "churn",
+        proves: "a thousand nodes, and a hundred edges, sites and fronts of each proxy, come and go: nothing is cut, nothing grows",
+        run: churn,
+    },
+    Step {
         name: "endurance",
         proves: "ten million requests and ten thousand idle or slow clients leave an edge as it was",
         run: endurance,
@@ -188,6 +193,12 @@ fn at_random(run: &mut Run, tests: &str) -> Result<(), Failure> {
     if std::env::var_os(SEED).is_none() {
         tests.env(SEED, std::process::id().to_string());
     }
+    run.must_test(tests)
+}
+
+fn churn(run: &mut Run) -> Result<(), Failure> {
+    let mut tests = of_the_program(run, "churn::");
+    tests.env("SIDELONG_ROUNDS", "1000");
     run.must_test(tests)
 }
 

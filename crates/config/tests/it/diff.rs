@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sidelong_config::{
     CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme, SecretText,
-    Takes, Tls, diff,
+    Takes, Tls, diff, live,
 };
 
 const NODES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
@@ -167,6 +167,25 @@ fn what_comes_or_goes_is_live_unless_members_must_stay() {
     let renamed = changes(|file| file.sites[1].name = "delta".into());
     let keys: Vec<_> = renamed.iter().map(|change| &*change.key).collect();
     assert_eq!(keys, ["site.beta", "site.delta"]);
+}
+
+#[test]
+fn a_part_that_waits_for_no_restart_goes_by_the_new_file() {
+    let demo = ClusterFile::demo();
+    let edits: [fn(&mut ClusterFile); 4] = [
+        |file| file.fronts.push(FrontEntry::new("web1", Proxy::Nginx)),
+        |file| drop(file.edges.pop()),
+        |file| file.nodes.push(NodeEntry::new("n9", 1, ([127, 0, 0, 1], 9009).into())),
+        |file| file.sites[0].hosts.push("other.test".into()),
+    ];
+    let meaning = |file: &ClusterFile| ClusterFile::parse(&file.to_toml().unwrap(), "meaning").unwrap();
+    for edit in edits {
+        let mut new = demo.clone();
+        edit(&mut new);
+        for (from, to) in [(&demo, &new), (&new, &demo)] {
+            assert_eq!(diff(&live(from, to, "n1").unwrap(), &meaning(to)).unwrap(), []);
+        }
+    }
 }
 
 #[test]

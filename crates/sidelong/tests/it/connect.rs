@@ -15,7 +15,7 @@ use sidelong_layout::{ChoiceMap, NodeId, Ownership, SiteId};
 
 use crate::support::servers::readable;
 use crate::support::servers::{Load, gunicorn, last_request, sites_at_once};
-use crate::support::thousand::{Agents, NODES, servers, two_sites};
+use crate::support::thousand::{Agents, NODES, agents, servers, two_sites};
 use crate::support::{
     Cluster, PATIENCE, Running, eventually, skipped, stop_whole, try_get, until_it_succeeds,
 };
@@ -444,7 +444,7 @@ fn connections_spread_over_a_thousand_nodes() {
     let servers = servers(&cluster);
     let Some(front) = front(&cluster) else { return };
     let check = || cluster.run(&["front", "check", "front1"]);
-    let mut agents = Agents::expose(&cluster);
+    let mut agents = agents(&cluster);
     // What each node has of as many connections to a site as there are nodes.
     let counts = |agents: &mut Agents, port: u16| {
         agents.say_idle();

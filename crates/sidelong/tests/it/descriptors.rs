@@ -29,10 +29,6 @@ fn with_few_descriptors(cluster: &Cluster, kind: &str, name: &str) -> Running {
     Running::start_command(command)
 }
 
-fn open(pid: Pid) -> u64 {
-    std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap().count() as u64
-}
-
 /// One more than the largest of its descriptors.
 fn end(pid: Pid) -> u64 {
     let names = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();
@@ -76,7 +72,7 @@ fn a_node_that_has_run_out_of_descriptors_serves_all_connections() {
     let node = cluster.part("node", "n1");
     eventually("it serves", || try_get(cluster.node(0), "a", "/healthz").is_ok());
     // Fewer than when it started, so that it cannot have prepared for it.
-    limit(&node, open(node.pid()) + 16);
+    limit(&node, node.descriptors() + 16);
     all_are_served(&cluster, &node);
 }
 
@@ -112,11 +108,11 @@ fn an_edge_that_has_run_out_of_descriptors_recovers() {
     let mut edge = cluster.part("edge", "edge1");
     let serves = || is_served(&cluster);
     eventually("it serves", serves);
-    let few = open(edge.pid()) + 10;
+    let few = edge.descriptors() + 10;
     limit(&edge, few);
     for _ in 0..2 {
         let mut idle: Vec<_> = (0..CONNECTIONS).map(|_| Client::connect(cluster.edge(0))).collect();
-        eventually("it has no descriptor left", || open(edge.pid()) >= few);
+        eventually("it has no descriptor left", || edge.descriptors() >= few);
         // Those that were accepted find no descriptor to the node.
         for client in &mut idle {
             client.send("GET /o/1/10 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
@@ -142,7 +138,7 @@ fn idle_connections_to_servers_make_room_for_clients() {
         let is_ok = |address, host, path| try_get(address, host, path).is_ok_and(|reply| reply.status == 200);
         is_ok(cluster.node(0), "a", "/healthz") && is_ok(cluster.edge(0), "beta.test", "/o/1/10")
     });
-    let without = open(edge.pid());
+    let without = edge.descriptors();
     let keep_idle_connections = || {
         let mut clients: Vec<_> = (0..20).map(|_| Client::connect(cluster.edge(0))).collect();
         for client in &mut clients {
@@ -154,15 +150,15 @@ fn idle_connections_to_servers_make_room_for_clients() {
         drop(clients);
         // Ten of each thread, of which one may be there already.
         let with = without + 18..=without + 20;
-        eventually("only connections to the server are left", || with.contains(&open(edge.pid())));
+        eventually("only connections to the server are left", || with.contains(&edge.descriptors()));
     };
     // Clients take all numbers below the largest, and there is no larger one.
     let fill = || {
         let mut clients = Vec::new();
-        while open(edge.pid()) < end(edge.pid()) {
-            let before = open(edge.pid());
+        while edge.descriptors() < end(edge.pid()) {
+            let before = edge.descriptors();
             clients.push(Client::connect(cluster.edge(0)));
-            eventually("it is accepted", || open(edge.pid()) > before);
+            eventually("it is accepted", || edge.descriptors() > before);
         }
         limit(&edge, end(edge.pid()));
         clients

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sidelong_config::{NodeEntry, Service};
 
-use crate::support::{Client, Cluster, PATIENCE, Running, eventually, get, may_open, metrics, try_get};
+use crate::support::{Client, Cluster, PATIENCE, eventually, get, may_open, metrics, try_get};
 
 /// Requests before memory is looked at for the first time, and in all.
 const WARM: u64 = 1_000_000;
@@ -35,16 +35,6 @@ fn cluster() -> Cluster {
 
 fn serves(cluster: &Cluster) {
     eventually("the site answers", || try_get(cluster.edge(0), "alpha.test", "/o/1/10").is_ok());
-}
-
-fn resident_bytes(edge: &Running) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", edge.pid().as_raw_nonzero())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
-}
-
-fn descriptors(edge: &Running) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", edge.pid().as_raw_nonzero())).unwrap().count()
 }
 
 /// Sends requests, several at a time, until `left` of all clients are.
@@ -90,15 +80,15 @@ fn ten_million_requests_leave_nothing_behind() {
     let (_node, edge) = (cluster.part("node", "n1"), cluster.part("edge", "edge1"));
     serves(&cluster);
     ask_for(&cluster, WARM);
-    let before = (resident_bytes(&edge), descriptors(&edge));
+    let before = (edge.resident_bytes(), edge.descriptors());
     ask_for(&cluster, ALL - WARM);
-    let after = (resident_bytes(&edge), descriptors(&edge));
+    let after = (edge.resident_bytes(), edge.descriptors());
     println!("after {WARM} requests {before:?} bytes and descriptors, after {ALL} {after:?}");
     let served = metrics(cluster.admin(0))["sidelong_edge_requests_total{site=\"alpha\",code=\"2xx\"}"];
     assert!(served >= ALL as f64, "{served}");
     // A byte for each request would be 9 MB.
     assert!(after.0 < before.0 + (4 << 20), "{before:?} {after:?}");
-    assert!(after.1 <= before.1 + 2 * CLIENTS as usize, "{before:?} {after:?}");
+    assert!(after.1 <= before.1 + 2 * CLIENTS, "{before:?} {after:?}");
     edge.end().succeeded();
 }
 
@@ -110,22 +100,22 @@ fn cost_of(count: usize, let_go: bool, begin: impl Fn(&mut Client)) -> u64 {
     cluster.file.limits.idle_timeout = Duration::from_secs(600);
     let (_node, edge) = (cluster.part("node", "n1"), cluster.part("edge", "edge1"));
     serves(&cluster);
-    let (few, before) = (descriptors(&edge) + 16, resident_bytes(&edge));
+    let (few, before) = (edge.descriptors() + 16, edge.resident_bytes());
     let connect = |_| {
         let mut client = Client::connect(cluster.edge(0));
         begin(&mut client);
         client
     };
     let mut held: Vec<_> = (0..count).map(connect).collect();
-    eventually("it has them all", || descriptors(&edge) >= count);
+    eventually("it has them all", || edge.descriptors() >= count as u64);
     // What was sent last is taken in meanwhile.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/10").status, 200, "others are served");
-    let cost = resident_bytes(&edge).saturating_sub(before) / count as u64;
+    let cost = edge.resident_bytes().saturating_sub(before) / count as u64;
     if !let_go {
         held.clear();
     }
-    eventually("they are gone", || descriptors(&edge) < few);
+    eventually("they are gone", || edge.descriptors() < few);
     let refused = metrics(cluster.admin(0))["sidelong_edge_refused_total{reason=\"too-slow\"}"];
     assert_eq!(refused, if let_go { count as f64 } else { 0.0 });
     edge.end().succeeded();

@@ -10,6 +10,7 @@ mod by_hand;
 mod cache;
 mod cache_histories;
 mod caches;
+mod churn;
 mod cli;
 mod commands;
 mod connect;

@@ -14,7 +14,7 @@ use sidelong_policy::admission::Verdict;
 
 use crate::support::proxies::{EnvoysMemory, Kind, ask_haproxy, module, proxy};
 use crate::support::servers::readable;
-use crate::support::thousand::{Agents, NODES, servers, two_sites};
+use crate::support::thousand::{Agents, NODES, agents, servers, two_sites};
 use crate::support::{Cluster, Running, SetOnDrop, eventually, get, try_get};
 
 const WORKERS: usize = 64;
@@ -57,7 +57,7 @@ fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
     let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
     let _servers = servers(&cluster);
     let front = cluster.part("front", "web1");
-    let mut agents = Agents::expose(&cluster);
+    let mut agents = agents(&cluster);
     let haproxy = Running::start_command(proxy(&cluster, Kind::HaproxyByWeights, cluster.at(8080), &module));
     eventually("HAProxy listens", || ask_haproxy(&cluster.path("admin.sock"), "show info").is_ok());
     let have = |agents: &mut Agents, alpha: usize, beta: usize| {

@@ -1,9 +1,8 @@
 //! Requests that last: WebSockets, streams of events and slow answers, at a node that is to leave their site.
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,96 +11,8 @@ use h2::ext::Protocol;
 use sidelong_app::by_hand::Wish;
 use sidelong_config::Drain;
 
-use sidelong_testing::{Cluster, Here, PATIENCE, eventually, metrics, read_head, try_get, websocket_accept};
-
-/// A WebSocket's key, and what the protocol makes of it (RFC 6455, 1.3).
-const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-
-/// What a server has in hand.
-#[derive(Default)]
-struct Server {
-    /// Requests that last.
-    lasting: AtomicUsize,
-    /// Whether it has left a request for `/slow` without an answer.
-    was_slow: AtomicBool,
-}
-
-impl Server {
-    /// One that runs until its test's process ends, and is called `name` in its answers.
-    fn start(cluster: &Cluster, node: usize) -> Arc<Self> {
-        let server = Arc::new(Server::default());
-        let listener = TcpListener::bind(cluster.node(node)).unwrap();
-        let (serving, name) = (Arc::clone(&server), cluster.file.nodes[node].name.clone());
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (server, name) = (Arc::clone(&serving), name.clone());
-                std::thread::spawn(move || server.serve(stream, &name));
-            }
-        });
-        server
-    }
-
-    fn serve(&self, mut stream: TcpStream, name: &str) -> Option<()> {
-        loop {
-            let head = read_head(&mut stream).ok()?;
-            let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
-            let last = |work: &mut dyn FnMut() -> Option<()>| {
-                self.lasting.fetch_add(1, Ordering::SeqCst);
-                let _ = work();
-                self.lasting.fetch_sub(1, Ordering::SeqCst);
-                None
-            };
-            if let Some(key) = key {
-                let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket";
-                let accept = websocket_accept(key);
-                let head = format!("{switch}\r\nserver: {name}\r\nsec-websocket-accept: {accept}\r\n\r\n");
-                stream.write_all(head.as_bytes()).ok()?;
-                return last(&mut || loop {
-                    echo(&mut stream)?;
-                });
-            }
-            if head.starts_with("GET /events ") {
-                let fields = "content-type: text/event-stream\r\ntransfer-encoding: chunked";
-                stream
-                    .write_all(format!("HTTP/1.1 200 OK\r\nserver: {name}\r\n{fields}\r\n\r\n").as_bytes())
-                    .ok()?;
-                return last(&mut || loop {
-                    stream.write_all(b"b\r\ndata: tick\n\r\n").ok()?;
-                    std::thread::sleep(Duration::from_millis(20));
-                });
-            }
-            if head.starts_with("GET /slow ") && !self.was_slow.swap(true, Ordering::SeqCst) {
-                // Until the edge closes the connection.
-                return last(&mut || stream.read_exact(&mut [0]).ok());
-            }
-            let length = name.len();
-            let answer =
-                format!("HTTP/1.1 200 OK\r\nserver: {name}\r\ncontent-length: {length}\r\n\r\n{name}");
-            stream.write_all(answer.as_bytes()).ok()?;
-        }
-    }
-}
-
-/// Answers one frame of a client by the same frame of a server; `None` at the end.
-fn echo(stream: &mut TcpStream) -> Option<()> {
-    let mut head = [0; 6];
-    stream.read_exact(&mut head).ok()?;
-    let [first, length, mask @ ..] = head;
-    assert!(length > 0x80 && length < 0x80 + 126, "short, and masked as a client's");
-    let mut data = vec![0; usize::from(length & 0x7f)];
-    stream.read_exact(&mut data).ok()?;
-    data.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-    stream.write_all(&[&[first, length & 0x7f][..], &data].concat()).ok()?;
-    // Of the opcodes 8 closes.
-    (first & 0xf != 8).then_some(())
-}
-
-/// A frame of a client, of that opcode.
-fn frame(opcode: u8, text: &str) -> Vec<u8> {
-    let mask = [7, 77, 177, 27];
-    let masked = text.bytes().zip(mask.into_iter().cycle()).map(|(byte, mask)| byte ^ mask);
-    [0x80 | opcode, 0x80 | text.len() as u8].into_iter().chain(mask).chain(masked).collect()
-}
+use sidelong_testing::lasting::{Server, WebSocket, begin, frame};
+use sidelong_testing::{Cluster, Here, PATIENCE, eventually, metrics, try_get};
 
 /// Three servers, of which two are alpha's, behind an edge.
 struct Lasting {
@@ -118,7 +29,8 @@ impl Lasting {
         cluster.file.edges.truncate(1);
         cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
         cluster.file.sites[0].drain = drain;
-        let servers = (0..3).map(|node| Server::start(&cluster, node)).collect();
+        let server = |node: usize| Server::start(&cluster.file.nodes[node].name, cluster.node(node), |_| {});
+        let servers = (0..3).map(server).collect();
         let agents = ["n1", "n2", "n3"].map(|name| cluster.here("node", name)).into();
         let edge = Some(cluster.here("edge", "edge1"));
         let lasting = Lasting { cluster: Arc::new(cluster), servers, edge, _agents: agents };
@@ -137,7 +49,7 @@ impl Lasting {
     /// Requests in hand at a node's server.
     fn at(&self, node: &str) -> usize {
         let index = self.cluster.file.nodes.iter().position(|entry| entry.name == node).unwrap();
-        self.servers[index].lasting.load(Ordering::SeqCst)
+        self.servers[index].lasting()
     }
 
     fn cut(&self) -> f64 {
@@ -156,42 +68,12 @@ impl Lasting {
     }
 
     /// A request to alpha over HTTP/1.1, and the server that got it.
-    fn ask(&self, path: &str, fields: &str) -> (TcpStream, String) {
-        let mut stream = TcpStream::connect(self.cluster.edge(0)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
-            .write_all(format!("GET {path} HTTP/1.1\r\nhost: alpha.test\r\n{fields}\r\n").as_bytes())
-            .unwrap();
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            head.push(byte[0].into());
-        }
-        let node = head.lines().find_map(|line| line.strip_prefix("server: ")).unwrap();
-        (stream, node.to_owned())
+    fn ask(&self, path: &str) -> (TcpStream, String) {
+        begin(self.cluster.edge(0), "alpha.test", path, "").unwrap()
     }
 
     fn open(&self) -> WebSocket {
-        let version = "sec-websocket-version: 13";
-        let fields =
-            format!("connection: upgrade\r\nupgrade: websocket\r\n{version}\r\nsec-websocket-key: {KEY}\r\n");
-        let (stream, node) = self.ask("/chat", &fields);
-        WebSocket { stream, node }
-    }
-}
-
-struct WebSocket {
-    stream: TcpStream,
-    node: String,
-}
-
-impl WebSocket {
-    fn echoes(&mut self, opcode: u8, text: &str) {
-        self.stream.write_all(&frame(opcode, text)).unwrap();
-        let mut got = vec![0; 2 + text.len()];
-        self.stream.read_exact(&mut got).unwrap();
-        assert_eq!(got, [&[0x80 | opcode, text.len() as u8], text.as_bytes()].concat());
+        WebSocket::open(self.cluster.edge(0), "alpha.test").unwrap()
     }
 }
 
@@ -209,18 +91,18 @@ fn a_websocket_keeps_its_node_where_it_is_until_it_closes() {
     let mut lasting = Lasting::start(Drain::Wait);
     let mut socket = lasting.open();
     let node = socket.node.clone();
-    socket.echoes(1, "before");
+    socket.echoes(1, "before").unwrap();
     let why = lasting.cluster.move_to(&node, "beta").unwrap_err();
     assert!(why.contains(&format!("requests of alpha at {node} had not ended after 500ms")), "{why}");
     assert!(why.ends_with(": edge1 has 1 request there"), "{why}");
-    socket.echoes(1, "behind");
+    socket.echoes(1, "behind").unwrap();
     assert_eq!((lasting.at(&node), lasting.cut()), (1, 0.0));
     // Nothing but the end of the WebSocket lets it go.
     std::thread::scope(|scope| {
         let held = scope.spawn(|| lasting.cluster.by_hand(&node, Wish::Drain, |hand| hand.waits = true));
         std::thread::sleep(Duration::from_secs(1));
         assert!(!held.is_finished(), "{:?}", held.join());
-        socket.echoes(8, "the end");
+        socket.echoes(8, "the end").unwrap();
         assert_eq!(rest(socket.stream), "");
         held.join().unwrap().unwrap();
     });
@@ -235,7 +117,7 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
     let mut lasting = Lasting::start(Drain::Cut);
     let mut socket = lasting.open();
     let node = socket.node.clone();
-    socket.echoes(1, "before");
+    socket.echoes(1, "before").unwrap();
     lasting.cluster.move_to(&node, "beta").unwrap();
     assert_eq!(rest(socket.stream), "");
     eventually("its server's connection is closed", || lasting.at(&node) == 0);
@@ -245,7 +127,7 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
 
     // Likewise a stream, of a node that is held.
     lasting.cluster.move_to(&node, "alpha").unwrap();
-    let (events, node) = lasting.ask("/events", "");
+    let (events, node) = lasting.ask("/events");
     lasting.cluster.drain(&node).unwrap();
     let events = rest(events);
     assert!(events.contains("data: tick\n") && !events.ends_with("0\r\n\r\n"), "{events}");
@@ -255,14 +137,14 @@ fn where_a_site_says_so_what_outlasts_a_drain_is_cut_and_the_node_moves() {
 
     // A request that may be repeated goes to another server, if its answer has not begun.
     std::thread::scope(|scope| {
-        let answer = scope.spawn(|| lasting.ask("/slow", "").1);
+        let answer = scope.spawn(|| lasting.ask("/slow").1);
         let mut at = None;
         eventually("a server has it", || {
             at = ["n1", "n2", "n3"].into_iter().find(|node| lasting.at(node) > 0);
             at.is_some()
         });
         // The next one answers at once.
-        lasting.servers.iter().for_each(|server| server.was_slow.store(true, Ordering::SeqCst));
+        lasting.servers.iter().for_each(|server| server.is_slow_no_more());
         let at = at.unwrap();
         lasting.cluster.drain(at).unwrap();
         assert_ne!(answer.join().unwrap(), at);

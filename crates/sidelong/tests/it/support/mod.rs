@@ -8,8 +8,8 @@ pub mod thousand;
 
 pub use sidelong_testing::{
     Client, Cluster, Done, PATIENCE, Part, Running, STALE_MAX, SetOnDrop, SteadyLoad, auction, caches,
-    eventually, foreign, get, has_rdma, histories, may_open, memcached, metrics, overload, run, run_lab,
-    servers, skipped, stop_whole, try_get, until_it_succeeds, words,
+    eventually, foreign, get, has_rdma, histories, lasting, may_open, memcached, metrics, overload, run,
+    run_lab, servers, skipped, steady_load, stop_whole, try_get, until_it_succeeds, words,
 };
 pub use terminal::Terminal;
 
