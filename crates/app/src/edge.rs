@@ -74,16 +74,13 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let about = parts.about(parts.scheme()?);
     let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, members, about, counts)?;
     let (live, name) = (edge.live(), spec.name.clone());
-    let (adopts, take) = adopting(
-        &parts,
-        (&spec.name, &shutdown),
-        exchange.as_ref(),
-        |_| Ok(None),
-        move |parts| {
-            let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
-            entry.into_iter().for_each(|entry| live.replace(&parts.edge_settings(entry)));
-        },
-    );
+    let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), move |parts| {
+        let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
+        let prepared = entry.map(|entry| live.prepare(parts.edge_settings(entry))).transpose()?;
+        let live = Arc::clone(&live);
+        let publish = move || prepared.into_iter().for_each(|prepared| live.replace(prepared));
+        Ok(Ready { adapter: None, publish: Box::new(publish) })
+    });
     memory.guard(&parts, slot, &[], take, &shutdown)?;
     let owner = parts.owner(Some(slot), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
@@ -109,14 +106,20 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     })
 }
 
-/// The thread's end of what the front of that name adopts from newer rosters, and what has it adopt them: a proxy that is
-/// controlled by what `adapter` makes of them, and requests with `publish`.
+/// What a front has made ready of a newer roster: nothing fails once it goes by it.
+pub(crate) struct Ready {
+    /// For the proxy that it controls, if it does.
+    pub(crate) adapter: Option<AdapterMembers>,
+    /// Has its own requests go by it.
+    pub(crate) publish: Box<dyn FnOnce() + Send>,
+}
+
+/// The thread's end of what the front of that name adopts from newer rosters, and what has it adopt them, as `prepare` makes it ready.
 pub(crate) fn adopting(
     parts: &Arc<Parts>,
     (name, shutdown): (&str, &Shutdown),
     exchange: Option<&Exchange>,
-    adapter: impl Fn(&Parts) -> Result<Option<AdapterMembers>, Failure> + Send + 'static,
-    publish: impl Fn(&Parts) + Clone + Send + 'static,
+    prepare: impl Fn(&Parts) -> Result<Ready, Failure> + Send + 'static,
 ) -> (Receiver<Adopted>, Take) {
     let (sender, adopts) = mpsc::sync_channel(1);
     let (parts, name) = (Arc::clone(parts), name.to_owned());
@@ -130,11 +133,11 @@ pub(crate) fn adopting(
             return Ok(());
         }
         let newer = parts.by(cluster);
-        let (publish, peers, others) = (publish.clone(), peers.clone(), newer.peers(&name));
-        let adapter = adapter(&newer)?;
-        let (adopted, answer, is_taken) = Arc::new(newer).adopted(adapter, move |parts| {
+        let (peers, others) = (peers.clone(), newer.peers(&name));
+        let Ready { adapter, publish } = prepare(&newer)?;
+        let (adopted, answer, is_taken) = newer.adopted(adapter, move || {
             peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
-            publish(parts);
+            publish();
         });
         let gone = || Failure::new("the thread that decides has ended, or hangs");
         sender.try_send(adopted).map_err(|_| gone())?;

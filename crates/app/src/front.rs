@@ -13,7 +13,7 @@ use sidelong_layout::ChoiceMap;
 pub use self::connect::{Attached, connect_failure};
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
 pub use self::memory::{choice_map, directory};
-use crate::edge::{Memory, Observed, Threads, adopting, events, exchange, tell_notes, watch};
+use crate::edge::{Memory, Observed, Ready, Threads, adopting, events, exchange, tell_notes, watch};
 use crate::failure::Failure;
 use crate::history::Log;
 use crate::part::{PartSpec, Running, Shutdown};
@@ -55,8 +55,11 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
     let room = choice_map(&parts.cluster);
     let adapter_name = spec.name.clone();
-    let adapted = move |parts: &Parts| adapted(parts, &adapter_name, room).map(Some);
-    let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), adapted, |_| ());
+    let prepare = move |parts: &Parts| {
+        let adapter = Some(adapted(parts, &adapter_name, room)?);
+        Ok(Ready { adapter, publish: Box::new(|| ()) })
+    };
+    let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), prepare);
     memory.guard(&parts, index, &regions, take, &shutdown)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());

@@ -385,9 +385,9 @@ impl Parts {
 
     /// What the thread that scans and decides adopts of it, where it answers, and whether it has begun. It has an adapter go by it, too, and others with `publish`.
     pub(crate) fn adopted(
-        self: Arc<Self>,
+        &self,
         adapter: Option<AdapterMembers>,
-        publish: impl FnOnce(&Parts) + Send + 'static,
+        publish: impl FnOnce() + Send + 'static,
     ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>) {
         let (done, answer) = mpsc::sync_channel(1);
         let is_taken = Arc::new(AtomicBool::new(false));
@@ -400,17 +400,15 @@ impl Parts {
             cuts: self.cuts().collect(),
             foreign: self.cluster.nodes.map(|node| node.is_foreign),
             capacities: self.capacities(),
+            weights: self.cluster.balance.weights,
             records: self.records(),
             admission: self.admission_settings(),
             reconfigure: self.reconfigure_settings(),
             adapter,
-            publish: {
-                let parts = Arc::clone(&self);
-                Box::new(move || {
-                    shared.store(members);
-                    publish(&parts);
-                })
-            },
+            publish: Box::new(move || {
+                shared.store(members);
+                publish();
+            }),
             is_taken: Arc::clone(&is_taken),
             done,
         };

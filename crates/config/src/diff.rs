@@ -125,6 +125,9 @@ impl Pair<'_> {
         let parts: Vec<String> = match class {
             Live => return Takes::Nothing,
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
+            Certificates if self.has_tls(self.old, key) == self.has_tls(self.new, key) => {
+                return Takes::Nothing;
+            }
             Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
@@ -133,7 +136,7 @@ impl Pair<'_> {
             Member(_) if key.starts_with("edge.") => agents().map(|node| node.name.clone()).collect(),
             Member(_) => return Takes::Nothing,
             Stop(why) => return Takes::Stop(why),
-            Own => own(),
+            Own | Certificates => own(),
             OwnAndMovers | Server => own().into_iter().chain(movers()).collect(),
             EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
             Nodes => nodes_all().collect(),
@@ -155,6 +158,11 @@ impl Pair<'_> {
     fn becomes_foreign(&self, key: &str) -> bool {
         let is_foreign = |file| node_of(file, key).map(|(_, entry)| entry.is_foreign());
         is_foreign(self.old) != is_foreign(self.new)
+    }
+
+    /// Whether the edge whose entry has the key speaks TLS.
+    fn has_tls(&self, file: &ClusterFile, key: &str) -> bool {
+        file.edges.iter().any(|edge| edge.name == name_in(key) && !edge.tls.is_empty())
     }
 
     /// The parts that are of the entry that has the key.

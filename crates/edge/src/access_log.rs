@@ -56,8 +56,8 @@ enum Line {
     Flush(SyncSender<()>),
 }
 
-/// Passes entries to the writer.
-#[derive(Clone, Debug)]
+/// Passes entries to the writer, which ends once this is gone and all is written.
+#[derive(Debug)]
 pub(crate) struct AccessLog {
     lines: SyncSender<Line>,
     dropped: Arc<AtomicU64>,
@@ -65,9 +65,9 @@ pub(crate) struct AccessLog {
 
 impl AccessLog {
     /// Appends to `path`, or to standard output for `-`. Where `reopen` is set, it is cleared and the file opened anew if it
-    /// was moved.
-    pub(crate) fn open(path: &Path, reopen: Arc<AtomicBool>) -> io::Result<Self> {
-        let dropped = Arc::<AtomicU64>::default();
+    /// was moved. In `dropped` it counts the lines that were dropped because the disk was full or slower than the clients, or the file could
+    /// not be opened.
+    pub(crate) fn open(path: &Path, reopen: Arc<AtomicBool>, dropped: Arc<AtomicU64>) -> io::Result<Self> {
         let mut writer = Writer::open(path, reopen, Arc::clone(&dropped))?;
         let (lines, entries) = mpsc::sync_channel(LINES_MAX);
         std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run(&entries))?;
@@ -92,11 +92,6 @@ impl AccessLog {
             std::thread::sleep(Duration::from_millis(1));
         }
         let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    }
-
-    /// Lines dropped because the disk was full or slower than the clients, or the file could not be opened.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 }
 
@@ -354,7 +349,8 @@ mod tests {
         std::fs::create_dir(&logs).unwrap();
         let (path, moved) = (logs.join("access.log"), logs.join("access.log.1"));
         let reopen = Arc::<AtomicBool>::default();
-        let log = AccessLog::open(&path, Arc::clone(&reopen)).unwrap();
+        let dropped = Arc::<AtomicU64>::default();
+        let log = AccessLog::open(&path, Arc::clone(&reopen), Arc::clone(&dropped)).unwrap();
         let has = |path: &Path, request: &str| {
             std::fs::read_to_string(path).is_ok_and(|text| text.contains(request))
         };
@@ -380,20 +376,21 @@ mod tests {
         log.write(entry("GET /5"));
         std::fs::create_dir(&logs).unwrap();
         eventually(|| has(&path, "/5"));
-        assert_eq!(log.dropped(), 0);
+        assert_eq!(dropped.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn lines_that_cannot_be_written_are_counted() {
         // A device that is always full.
-        let log = AccessLog::open(Path::new("/dev/full"), Arc::default()).unwrap();
+        let dropped = Arc::<AtomicU64>::default();
+        let log = AccessLog::open(Path::new("/dev/full"), Arc::default(), Arc::clone(&dropped)).unwrap();
         let sent = 3 * BUFFER_BYTES / 64;
         for _ in 0..sent {
             log.write(entry("GET /1"));
         }
-        eventually(|| log.dropped() > 0);
+        eventually(|| dropped.load(Ordering::Relaxed) > 0);
         log.finish();
-        eventually(|| log.dropped() == sent as u64);
+        eventually(|| dropped.load(Ordering::Relaxed) == sent as u64);
     }
 
     #[test]

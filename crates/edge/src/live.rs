@@ -1,23 +1,45 @@
 //! What of an edge's settings may be replaced while it serves.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use sidelong_layout::{NodeId, SiteId, Slots};
 use sidelong_os::ServerAddress;
-use sidelong_proxy::{Address, Server, ServerId, Settings, SharedSettings};
+use sidelong_proxy::{Address, HTTP_PROTOCOLS, Server, ServerId, Settings, SharedSettings};
+use sidelong_tls::{Certificate, ClientCa, Tls, TlsError};
 
-use crate::settings::{EdgeSettings, NodeAddress, SiteHosts};
+use crate::access_log::AccessLog;
+use crate::server::Error;
+use crate::settings::{self, EdgeSettings, NodeAddress, SiteHosts};
 
 /// What requests go by, and may be replaced meanwhile. A request ends by the limits that it began with.
 #[derive(Debug)]
 pub struct LiveSettings {
+    /// As they were last replaced.
+    last: ArcSwap<EdgeSettings>,
     table: ArcSwap<Table>,
     /// What the data path goes by.
     pub(crate) proxy: Arc<SharedSettings>,
+    /// What clients are shown; `None` for an edge without TLS.
+    pub(crate) tls: Option<Tls>,
+    log: ArcSwapOption<AccessLog>,
+    /// Lines of all access logs that were dropped.
+    dropped: Arc<AtomicU64>,
 }
+
+/// Other settings of an edge, whose files were opened, so that nothing fails when they take effect.
+#[derive(Debug)]
+pub struct Prepared {
+    settings: EdgeSettings,
+    certificates: Option<Certificates>,
+    log: Option<Arc<AccessLog>>,
+}
+
+/// Certificates of an edge, and the authorities of its clients.
+type Certificates = (Vec<Certificate>, Option<ClientCa>);
 
 /// The sites and nodes as requests know them.
 #[derive(Debug)]
@@ -46,17 +68,62 @@ pub(crate) struct NodeRow {
 
 impl LiveSettings {
     /// The settings of an edge that starts.
-    pub(crate) fn new(settings: &EdgeSettings) -> Self {
-        LiveSettings {
+    ///
+    /// # Errors
+    /// If a certificate or the access log cannot be used.
+    pub(crate) fn new(settings: &EdgeSettings) -> Result<Self, Error> {
+        let dropped = Arc::default();
+        let tls = read_files(settings)?.map(|(shown, wanted)| Tls::new(shown, wanted, HTTP_PROTOCOLS));
+        let refused = |error: TlsError| Error::Tls { edge: settings.name.clone(), reason: error.to_string() };
+        Ok(LiveSettings {
+            last: ArcSwap::from_pointee(settings.clone()),
             table: ArcSwap::from_pointee(Table::after(None, settings)),
             proxy: Arc::new(SharedSettings::new(of_proxy(settings))),
-        }
+            tls: tls.transpose().map_err(refused)?,
+            log: open_log(settings, &dropped)?.into(),
+            dropped,
+        })
     }
 
-    /// All of them at once. Of `settings` nothing else counts. A node may get requests only afterwards.
-    pub fn replace(&self, settings: &EdgeSettings) {
-        self.proxy.change(|current| *current = of_proxy(settings));
-        self.table.store(Arc::new(Table::after(Some(&self.table.load()), settings)));
+    /// Opens what other settings need. An edge without TLS stays so, and one with it.
+    ///
+    /// # Errors
+    /// If a certificate or the access log cannot be used.
+    pub fn prepare(&self, settings: EdgeSettings) -> Result<Prepared, Error> {
+        let last = self.last.load();
+        let settings = EdgeSettings { access_log_reopen: Arc::clone(&last.access_log_reopen), ..settings };
+        // Those that stay keep their sessions. Their files are looked at anyway.
+        let is_shown = (&last.tls, &last.client_ca) == (&settings.tls, &settings.client_ca);
+        let certificates = if is_shown { None } else { read_files(&settings)? };
+        let log = match last.access_log == settings.access_log {
+            true => self.log.load_full(),
+            false => open_log(&settings, &self.dropped)?,
+        };
+        Ok(Prepared { settings, certificates, log })
+    }
+
+    /// All of them at once. Of the settings nothing else counts. A node may get requests only afterwards.
+    pub fn replace(&self, Prepared { settings, certificates, log }: Prepared) {
+        self.proxy.change(|current| *current = of_proxy(&settings));
+        self.table.store(Arc::new(Table::after(Some(&self.table.load()), &settings)));
+        if let Some(((shown, wanted), tls)) = certificates.zip(self.tls.as_ref())
+            && let Err(error) = tls.replace(shown, wanted)
+        {
+            tracing::error!(%error, "the new certificates cannot be used, and the old ones are shown");
+        }
+        self.log.store(log);
+        self.last.store(Arc::new(settings));
+    }
+
+    /// The access log, if there is one.
+    pub(crate) fn log(&self) -> Guard<Option<Arc<AccessLog>>> {
+        self.log.load()
+    }
+
+    /// Lines of the access log that were dropped; `None` if there is no log, and none was dropped.
+    pub(crate) fn dropped(&self) -> Option<u64> {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        (dropped > 0 || self.log.load().is_some()).then_some(dropped)
     }
 
     /// The nodes now.
@@ -139,6 +206,56 @@ impl Speech {
             ),
         }
     }
+}
+
+fn read_files(settings: &EdgeSettings) -> Result<Option<Certificates>, Error> {
+    certificates(&settings.name, &settings.tls, settings.client_ca.as_deref())
+}
+
+fn open_log(settings: &EdgeSettings, dropped: &Arc<AtomicU64>) -> Result<Option<Arc<AccessLog>>, Error> {
+    let Some(path) = &settings.access_log else { return Ok(None) };
+    let opened = AccessLog::open(path, Arc::clone(&settings.access_log_reopen), Arc::clone(dropped));
+    let refused =
+        |source| Error::AccessLog { edge: settings.name.clone(), path: path.display().to_string(), source };
+    Ok(Some(Arc::new(opened.map_err(refused)?)))
+}
+
+/// Reads the certificates of the edge `name`, and the authorities of its clients', as the edge does when it starts.
+///
+/// # Errors
+/// If one of the files cannot be used.
+pub fn check_tls(name: &str, files: &[settings::Tls], client_ca: Option<&Path>) -> Result<(), Error> {
+    certificates(name, files, client_ca).map(|_| ())
+}
+
+/// What clients are shown, and what they must show; `None` for an edge without TLS.
+fn certificates(
+    name: &str,
+    files: &[settings::Tls],
+    client_ca: Option<&Path>,
+) -> Result<Option<Certificates>, Error> {
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let edge = || name.to_owned();
+    let read = |files: &settings::Tls| {
+        let refused = |error: TlsError| Error::Certificate {
+            edge: edge(),
+            certificate: files.certificate.display().to_string(),
+            key: files.key.display().to_string(),
+            reason: error.to_string(),
+        };
+        Certificate::read(&files.certificate, &files.key).map_err(refused)
+    };
+    let client_ca = client_ca.map(|file| {
+        let refused = |error: TlsError| Error::ClientCa {
+            edge: edge(),
+            file: file.display().to_string(),
+            reason: error.to_string(),
+        };
+        ClientCa::read(file).map_err(refused)
+    });
+    Ok(Some((files.iter().map(read).collect::<Result<_, _>>()?, client_ca.transpose()?)))
 }
 
 fn hosts(settings: &EdgeSettings) -> HashMap<String, SiteId> {

@@ -31,8 +31,8 @@ use sidelong_policy::workers::Workers;
 use sidelong_proxy::Refusal;
 use sidelong_reconfig::SharedMembers;
 
-use crate::access_log::AccessLog;
 use crate::clock;
+use crate::live::LiveSettings;
 use crate::seen::NodeSeen;
 use crate::status::State;
 use documents::DocumentCollector;
@@ -91,7 +91,7 @@ impl Metrics {
     /// Metrics of an edge with this many threads that serve clients.
     pub(crate) fn new(
         state: Arc<State>,
-        log: Option<AccessLog>,
+        live: Option<Arc<LiveSettings>>,
         threads: usize,
         about: About,
         counts: Vec<Counts>,
@@ -146,7 +146,7 @@ impl Metrics {
         if let Some(documents) = state.documents.clone() {
             registry.register_collector(Box::new(DocumentCollector(documents)));
         }
-        registry.register_collector(Box::new(ViewCollector { state, log }));
+        registry.register_collector(Box::new(ViewCollector { state, live }));
         for counts in counts {
             registry.register_collector(Box::new(counts));
         }
@@ -221,7 +221,7 @@ impl Metrics {
 #[derive(Debug)]
 struct ViewCollector {
     state: Arc<State>,
-    log: Option<AccessLog>,
+    live: Option<Arc<LiveSettings>>,
 }
 
 const VIEW_AGE: Head<'static> = gauge("view_age", "seconds", "Since the view was last refreshed");
@@ -278,8 +278,8 @@ impl Collector for ViewCollector {
         let view_age = view.age(now).map_or(f64::INFINITY, |age| age.as_secs_f64());
         family(&mut encoder, &VIEW_AGE, alone(view_age))?;
         family(&mut encoder, &VIEW_STALE, alone(flag(view.is_stale(now))))?;
-        if let Some(log) = &self.log {
-            family(&mut encoder, &LOG_DROPPED, alone(log.dropped() as f64))?;
+        if let Some(dropped) = self.live.as_ref().and_then(|live| live.dropped()) {
+            family(&mut encoder, &LOG_DROPPED, alone(dropped as f64))?;
         }
         self.each_node(&mut encoder, &NODE_UP, |node| {
             // A node that was never heard is in no site, so no request goes to it.

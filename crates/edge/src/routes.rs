@@ -13,7 +13,7 @@ use sidelong_policy::health::{self, RequestHash};
 use sidelong_proxy::{Answer, Failure, Outcome, Refusal, RefusedHead, Request, ServerId, Service, Visit};
 use tokio::time::{Instant, sleep};
 
-use crate::access_log::{AccessLog, Entry};
+use crate::access_log::Entry;
 use crate::clock;
 use crate::documents::{DocumentRequest, Documents};
 use crate::gate::{GREEDY_WORD, Gate};
@@ -52,7 +52,6 @@ struct Shared {
     view: Arc<View>,
     gate: Option<Arc<Gate>>,
     metrics: Arc<Metrics>,
-    log: Option<AccessLog>,
     live: Arc<LiveSettings>,
 }
 
@@ -64,10 +63,9 @@ impl Routes {
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         metrics: Arc<Metrics>,
-        log: Option<AccessLog>,
         documents: impl Fn() -> Option<Documents>,
     ) -> Vec<Self> {
-        let edge = Arc::new(Shared { view, gate, metrics, log, live });
+        let edge = Arc::new(Shared { view, gate, metrics, live });
         let of_thread = |thread| Routes { thread, edge: Arc::clone(&edge), documents: documents() };
         (0..threads).map(of_thread).collect()
     }
@@ -134,7 +132,7 @@ impl Service for Routes {
     fn refused_head(&self, refused: RefusedHead<'_>) {
         let RefusedHead { client, line, elapsed, outcome } = refused;
         self.refused(Refusal::of_head(outcome.status));
-        if let Some(log) = &self.edge.log {
+        if let Some(log) = &*self.edge.live.log() {
             log.write(Entry {
                 client: client.ip().to_canonical().to_string(),
                 // A byte becomes the character of its number, which the log escapes.
@@ -277,7 +275,7 @@ impl Visit for AtEdge<'_> {
         let table = self.edge.live.table();
         let server = table.server(at.node, host);
         let name = table.nodes.get(at.node.index()).map(|row| &row.name);
-        self.tried_name = name.filter(|_| self.edge.log.is_some()).map(Arc::clone);
+        self.tried_name = name.filter(|_| self.edge.live.log().is_some()).map(Arc::clone);
         self.at = server.is_some().then_some(at);
         server
     }
@@ -363,7 +361,7 @@ impl Visit for AtEdge<'_> {
         }
         let elapsed = clock::now().since(self.begun);
         edge.metrics.answered(self.thread, self.site(), outcome.status, elapsed, self.tries);
-        if let Some(log) = &edge.log {
+        if let Some(log) = &*edge.live.log() {
             log.write(Entry {
                 client: self.client.ip().to_canonical().to_string(),
                 request: format!("{} {} {}", request.method(), request.target(), request.version().text()),

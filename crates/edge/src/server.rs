@@ -1,17 +1,14 @@
 //! The edge as a server: the data path with the edge's routes, and an admin endpoint beside it.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sidelong_layout::NodeId;
-use sidelong_proxy::{HTTP_PROTOCOLS, Listener, Proxy, Stop};
+use sidelong_proxy::{Listener, Proxy, Stop};
 use sidelong_reconfig::SharedMembers;
-use sidelong_tls::{Certificate, ClientCa, Tls};
 
-use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
 use crate::clock;
 use crate::documents::{Documents, Shared};
@@ -21,7 +18,7 @@ use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
 use crate::seen::ScanDisplay;
-use crate::settings::{self, EdgeSettings};
+use crate::settings::EdgeSettings;
 use crate::status::State;
 use crate::view::View;
 
@@ -102,10 +99,8 @@ pub struct Edge {
     live: Arc<LiveSettings>,
     state: Arc<State>,
     metrics: Arc<Metrics>,
-    log: Option<AccessLog>,
     listener: TcpListener,
     is_handed_over: bool,
-    tls: Option<Tls>,
     admin: Option<TcpListener>,
 }
 
@@ -131,25 +126,13 @@ impl Edge {
         let is_handed_over = handed_over.is_some();
         let listener = handed_over.map_or_else(|| listen(settings.listen), Ok)?;
         let admin = settings.admin.map(listen).transpose()?;
-        let log = match &settings.access_log {
-            Some(path) => {
-                let opened = AccessLog::open(path, Arc::clone(&settings.access_log_reopen));
-                Some(opened.map_err(|source| Error::AccessLog {
-                    edge: settings.name.clone(),
-                    path: path.display().to_string(),
-                    source,
-                })?)
-            }
-            None => None,
-        };
-        let tls = tls(&settings.name, &settings.tls, settings.client_ca.as_deref())?;
+        let live = Arc::new(LiveSettings::new(&settings)?);
         let seen = Arc::new(ScanDisplay::new(view.room(), view.stale()));
         let documents = settings.documents.as_ref().map(|documents| Arc::new(Shared::new(documents)));
         let state = Arc::new(State { view, gate, peers, seen, members, documents });
-        let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
-        let metrics = Arc::new(metrics);
-        let live = Arc::new(LiveSettings::new(&settings));
-        Ok(Edge { settings, live, state, metrics, log, listener, is_handed_over, tls, admin })
+        let logs = Some(Arc::clone(&live));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&state), logs, settings.threads, about, counts));
+        Ok(Edge { settings, live, state, metrics, listener, is_handed_over, admin })
     }
 
     /// The address that clients connect to.
@@ -185,16 +168,16 @@ impl Edge {
         // The endpoint answers until the last request is served.
         let _admin = admin.map_err(|source| Error::Admin { edge: edge(), source })?;
         let (view, metrics) = (Arc::clone(&self.state.view), Arc::clone(&self.metrics));
-        let (gate, log) = (self.state.gate.clone(), self.log.clone());
+        let gate = self.state.gate.clone();
         let shared = self.settings.documents.as_ref().zip(self.state.documents.as_ref());
         let documents =
             || shared.as_ref().map(|(settings, shared)| Documents::new(settings, Arc::clone(shared)));
         let (threads, live) = (self.settings.threads, Arc::clone(&self.live));
-        let routes = Routes::for_threads(threads, live, view, gate, metrics, log, documents);
+        let routes = Routes::for_threads(threads, live, view, gate, metrics, documents);
         let proxy = Proxy {
             listener: Listener::Socket(self.listener),
             is_handed_over: self.is_handed_over,
-            tls: self.tls,
+            tls: self.live.tls.clone(),
             proxy_protocol: self.settings.proxy_protocol,
             settings: Arc::clone(&self.live.proxy),
             is_closing,
@@ -202,43 +185,11 @@ impl Edge {
         let drain_max = self.settings.limits.response_timeout;
         let served = proxy.run(routes, drain_max, stop);
         served.map_err(|source| Error::Serve { edge: edge(), source })?;
-        if let Some(log) = self.log {
+        if let Some(log) = &*self.live.log() {
             log.finish();
         }
         Ok(())
     }
-}
-
-/// Reads the certificates of the edge `name`, and the authorities of its clients', as the edge does when it starts.
-///
-/// # Errors
-/// If one of the files cannot be used.
-pub fn check_tls(name: &str, files: &[settings::Tls], client_ca: Option<&Path>) -> Result<(), Error> {
-    tls(name, files, client_ca).map(|_| ())
-}
-
-/// What clients are shown, and what they must show.
-fn tls(name: &str, files: &[settings::Tls], client_ca: Option<&Path>) -> Result<Option<Tls>, Error> {
-    if files.is_empty() {
-        return Ok(None);
-    }
-    let edge = || name.to_owned();
-    let mut certificates = Vec::new();
-    for settings::Tls { certificate, key } in files {
-        certificates.push(Certificate::read(certificate, key).map_err(|error| Error::Certificate {
-            edge: edge(),
-            certificate: certificate.display().to_string(),
-            key: key.display().to_string(),
-            reason: error.to_string(),
-        })?);
-    }
-    let client_ca = client_ca.map(|file| {
-        let refused =
-            |reason: String| Error::ClientCa { edge: edge(), file: file.display().to_string(), reason };
-        ClientCa::read(file).map_err(|error| refused(error.to_string()))
-    });
-    let tls = Tls::new(certificates, client_ca.transpose()?, HTTP_PROTOCOLS);
-    tls.map(Some).map_err(|error| Error::Tls { edge: edge(), reason: error.to_string() })
 }
 
 /// Longest wait for nodes that were never heard; then the edge is ready without them.

@@ -49,7 +49,7 @@ pub struct EdgeSettings {
 }
 
 /// A certificate chain and its key, PEM.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
     /// The chain, leaf first.
     pub certificate: PathBuf,

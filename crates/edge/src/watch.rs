@@ -54,6 +54,8 @@ pub struct Adopted {
     pub foreign: Slots<bool>,
     /// Each node's capacity, as far as the file says it.
     pub capacities: Vec<Capacity>,
+    /// The weights of the load index.
+    pub weights: Weights,
     /// Where the nodes' records are.
     pub records: Slots<RecordOf>,
     /// What admission goes by, if there is any.
@@ -211,6 +213,7 @@ impl Watch {
             cuts,
             foreign,
             capacities,
+            weights,
             records,
             admission,
             reconfigure,
@@ -260,7 +263,7 @@ impl Watch {
                     metrics.moves_waiting(&left.name, None);
                 }
             }
-            (self.capacities, self.members) = (capacities, members);
+            (self.capacities, self.weights, self.members) = (capacities, weights, members);
         }
         // Who waited may have given up.
         let _ = adopted.done.send(result);

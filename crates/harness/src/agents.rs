@@ -1,5 +1,8 @@
 //! The memory of many nodes' agents, written by this process: no machine runs a thousand agents.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::Ordering;
 
 use sidelong_app::{Failure, Parts, roster};
@@ -25,7 +28,10 @@ pub struct Agents {
 }
 
 struct Node {
-    words: Region,
+    /// Which this must keep.
+    _words: Region,
+    /// Its file: the CPU stores no word that others swap.
+    words: File,
     load: Region,
     publisher: Publisher,
 }
@@ -42,7 +48,14 @@ impl Agents {
             let words = expose_words(&host, &node.name, node.site.map(SiteId::new), instance)?;
             let (name, kind, access) = (&load_region(&node.name), RegionKind::Load, Access::ReadOnly);
             let spec = RegionSpec { name, kind, len: LOAD_BYTES, access, instance };
-            Ok(Node { words, load: host.expose(&spec, |_| ())?, publisher: Publisher::new(1) })
+            let file = parts.run.path().join(format!("{}.region", words.key().name));
+            let words_file = File::options().read(true).write(true).open(file)?;
+            Ok(Node {
+                _words: words,
+                words: words_file,
+                load: host.expose(&spec, |_| ())?,
+                publisher: Publisher::new(1),
+            })
         };
         let nodes = parts.cluster.nodes.values().map(expose).collect::<Result<_, Failure>>()?;
         let (run, sites) = (parts.run, parts.cluster.capacity.sites);
@@ -72,12 +85,14 @@ impl Agents {
 
     /// From now on a node serves this site.
     ///
-    /// # Panics
-    /// If its word is none of a mover.
-    pub fn moves(&self, node: usize, site: SiteId) {
-        let words = &self.nodes[node].words;
-        let before = Ownership::decode(words.load(WORDS_OWNERSHIP), self.sites).expect("a mover's word");
-        let next = Ownership::serving(site, before.generation + 1).encode();
-        words.store(WORDS_OWNERSHIP, next, Ordering::Release);
+    /// # Errors
+    /// If its memory is lost.
+    pub fn moves(&self, node: usize, site: SiteId) -> io::Result<()> {
+        let (words, at) = (&self.nodes[node].words, WORDS_OWNERSHIP as u64);
+        let mut word = [0; 8];
+        words.read_exact_at(&mut word, at)?;
+        let before = Ownership::decode(u64::from_le_bytes(word), self.sites);
+        let generation = before.map_or(0, |before| before.generation) + 1;
+        words.write_all_at(&Ownership::serving(site, generation).encode().to_le_bytes(), at)
     }
 }

@@ -140,6 +140,22 @@ impl Tls {
         }
     }
 
+    /// Has new connections go by other files. Those that are open stay.
+    ///
+    /// # Errors
+    /// If the system has no random numbers; then all stays as it is.
+    pub fn replace(
+        &self,
+        certificates: Vec<Certificate>,
+        client_ca: Option<ClientCa>,
+    ) -> Result<(), TlsError> {
+        let mut files = self.0.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = config(&certificates, client_ca.as_ref(), self.0.protocols)?;
+        *files = (certificates, client_ca);
+        *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        Ok(())
+    }
+
     /// What a new connection goes by.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner))

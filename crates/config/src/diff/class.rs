@@ -9,6 +9,8 @@ pub(super) enum Class {
     Live,
     /// As `Live`, unless it turns admission on or off, for which edges and fronts are built differently.
     Target,
+    /// As `Live`, unless the edge begins to speak TLS, or ceases to: then it restarts.
+    Certificates,
     /// The part whose entry has the key restarts; of an entry of several nodes, all of them.
     Own,
     /// That part and the movers restart.
@@ -55,7 +57,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("load.proc_period_ms", Nodes),
     ("load.stale_ms", All),
     ("balance.policy", Movers),
-    ("balance.weights.*", Movers),
+    ("balance.weights.*", Live),
     ("admission.rule", Movers),
     ("admission.rotation_s", Movers),
     ("reconfig.history_ms", Live),
@@ -121,17 +123,16 @@ const CLASSES: &[(&str, Class)] = &[
     ("node.*.serves.*", Server),
     ("node.*.fabric_listen", OwnAndMovers),
     ("node.*.admin", Own),
-    ("node.*.workers", OwnAndMovers),
-    // A node's speed beside the others' follows from its service time, which it has unless it serves files.
-    ("node.*.service", OwnAndMovers),
-    ("node.*.service_ms", OwnAndMovers),
-    ("node.*.root", OwnAndMovers),
+    // What movers make of these, the node's capacity, they take over.
+    ("node.*.workers", Own),
+    ("node.*.service", Own),
+    ("node.*.service_ms", Own),
+    ("node.*.root", Own),
     ("node.*.slowdown", Own),
     ("node.*.queue_depth_max", Own),
-    // The default of `cpus`.
-    ("node.*.cpu_share", OwnAndMovers),
-    ("node.*.cpus", Movers),
-    ("node.*.net_mbit", Movers),
+    ("node.*.cpu_share", Own),
+    ("node.*.cpus", Live),
+    ("node.*.net_mbit", Live),
     // Whether a node has one decides by which scheme its load is read.
     ("node.*.cgroup", OwnAndMovers),
     ("node.*.unit", Own),
@@ -145,13 +146,13 @@ const CLASSES: &[(&str, Class)] = &[
     ("edge.*.listen", EdgeAddress),
     ("edge.*.fabric_listen", All),
     ("edge.*.admin", Own),
-    ("edge.*.tls", Own),
-    ("edge.*.client_ca", Own),
+    ("edge.*.tls", Certificates),
+    ("edge.*.client_ca", Certificates),
     ("edge.*.trusted_proxies", Live),
     ("edge.*.proxy_protocol", Own),
     ("edge.*.forwarded", Live),
     ("edge.*.via", Live),
-    ("edge.*.access_log", Own),
+    ("edge.*.access_log", Live),
     ("edge.*.threads", Own),
     ("front", Member("the order of fronts numbers them")),
     ("front.*", Member(FRONTS)),

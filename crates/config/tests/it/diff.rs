@@ -65,15 +65,21 @@ fn live_keys_take_nothing() {
         file.sites[1].ceiling = Some(5);
         file.limits.retries = 0;
         file.limits.connect_timeout = Duration::from_micros(1500);
+        file.balance.weights.cpu = 0.1;
+        file.edges[0].access_log = Some("a.log".into());
+        file.nodes[0].net_mbit = Some(100.0);
         file.edges[1].tls = vec![Tls { certificate: "c.pem".into(), key: "k.pem".into() }];
     });
     let live = |key, old, new| change(key, old, Some(new), Takes::Nothing);
     let tls = r#"[{ certificate = "c.pem", key = "k.pem" }]"#;
     let hosts = r#"["alpha.example", "www.alpha.example"]"#;
     let expected = [
+        live("balance.weights.cpu", Some("2.0"), "0.1"),
+        live("edge.edge1.access_log", None, r#""a.log""#),
         change("edge.edge2.tls", None, Some(tls), Takes::Restart(vec!["edge2".into()])),
         live("limits.connect_timeout_ms", Some("50.0"), "1.5"),
         live("limits.retries", Some("1"), "0"),
+        live("node.n.net_mbit", None, "100.0"),
         live("site.alpha.hosts", Some(r#"["alpha.example"]"#), hosts),
         live("site.beta.ceiling", None, "5"),
         live("site.beta.floor", Some("1"), "2"),
@@ -85,21 +91,26 @@ fn live_keys_take_nothing() {
 fn the_parts_that_read_a_key_restart() {
     type Edit = fn(&mut ClusterFile);
     let all = [&NODES[..], &EDGES].concat();
-    let cases: [(Edit, &str, &[&str]); 8] = [
+    let cases: [(Edit, &str, &[&str]); 7] = [
         (|file| file.edges[0].listen.set_port(8090), "edge.edge1.listen", &["edge1"]),
         (|file| file.edges[1].threads = 2, "edge.edge2.threads", &["edge2"]),
-        (|file| file.balance.weights.cpu = 0.1, "balance.weights.cpu", &EDGES),
+        (|file| file.reconfig.lease *= 2, "reconfig.lease_ms", &EDGES),
         (|file| file.ganglia.group = "other".into(), "ganglia.group", &EDGES),
         (|file| file.nodes[0].queue_depth_max = Some(5), "node.n.queue_depth_max", &NODES),
-        (|file| file.nodes[0].workers = Some(3), "node.n.workers", &all),
-        (|file| file.nodes[0].net_mbit = Some(100.0), "node.n.net_mbit", &EDGES),
+        (|file| file.nodes[0].workers = Some(3), "node.n.workers", &NODES),
         (|file| file.load.stale *= 2, "load.stale_ms", &all),
     ];
     for (edit, key, parts) in cases {
         assert_eq!(only(changes(edit)), (key.to_owned(), restart(parts)));
     }
-    let weight = changes(|file| file.balance.weights.cpu = 0.1);
-    assert_eq!((weight[0].old.as_deref(), weight[0].new.as_deref()), (Some("2.0"), Some("0.1")));
+    let certificates = |tls: &[&str]| {
+        let file = |name: &&str| Tls { certificate: (*name).into(), key: "k.pem".into() };
+        tls.iter().map(file).collect::<Vec<_>>()
+    };
+    let mut file = ClusterFile::demo();
+    file.edges[0].tls = certificates(&["a.pem"]);
+    let to = |tls: &[&str]| only(changes_of(&file, |file| file.edges[0].tls = certificates(tls))).1;
+    assert_eq!((to(&["a.pem", "b.pem"]), to(&[])), (Takes::Nothing, restart(&["edge1"])));
 }
 
 #[test]

@@ -119,16 +119,9 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
         nodes: nodes.into_iter().map(address).collect(),
         documents: None,
     };
-    let live = Arc::new(LiveSettings::new(&settings));
-    let routes = Routes::for_threads(
-        1,
-        Arc::clone(&live),
-        Arc::clone(&view),
-        gate,
-        Arc::clone(&metrics),
-        None,
-        || None,
-    );
+    let live = Arc::new(LiveSettings::new(&settings).unwrap());
+    let routes =
+        Routes::for_threads(1, Arc::clone(&live), Arc::clone(&view), gate, Arc::clone(&metrics), || None);
     let (dials, servers): (Vec<_>, Vec<_>) = NODES.iter().map(|_| mpsc::channel(9)).unzip();
     let (connect, listener) = mpsc::channel(1);
     live.proxy.change(|settings| {

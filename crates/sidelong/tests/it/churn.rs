@@ -87,6 +87,9 @@ impl Churn {
         let agents = STAY.map(|name| cluster.part("node", name)).into();
         let mut edge = cluster.part("edge", "edge1");
         cluster.await_serving(&mut edge);
+        for name in STAY {
+            eventually("each node runs", || cluster.regions().contains(&format!("{name}.words.region")));
+        }
         Churn { cluster, servers, strays, agents, edge }
     }
 

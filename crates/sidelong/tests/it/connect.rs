@@ -462,7 +462,7 @@ fn connections_spread_over_a_thousand_nodes() {
         some(&counts) > NODES / 2
     });
     let half = NODES / 2;
-    (0..half).for_each(|node| agents.moves(node, SiteId::new(1)));
+    (0..half).for_each(|node| agents.moves(node, SiteId::new(1)).unwrap());
     eventually("those that have moved have beta's, and the others alpha's", || {
         let (alpha, beta) = (counts(&mut agents, ALPHA), counts(&mut agents, BETA));
         some(&alpha[..half]) + some(&beta[half..NODES - 1]) == 0

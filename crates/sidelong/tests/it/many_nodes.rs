@@ -80,9 +80,9 @@ fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
                 }
             });
         }
-        (0..NODES / 2).for_each(|node| agents.moves(node, SiteId::new(1)));
+        (0..NODES / 2).for_each(|node| agents.moves(node, SiteId::new(1)).unwrap());
         have(&mut agents, NODES / 2 - 1, NODES / 2 + 1);
-        (0..NODES / 2).for_each(|node| agents.moves(node, SiteId::new(0)));
+        (0..NODES / 2).for_each(|node| agents.moves(node, SiteId::new(0)).unwrap());
         have(&mut agents, NODES - 1, 1);
     });
     front.end().succeeded();

@@ -63,6 +63,35 @@ fn limits_and_floors_change() {
     drop(parts);
 }
 
+#[test]
+fn the_access_log_is_turned_on_moved_and_turned_off() {
+    let mut cluster = cluster();
+    let parts = cluster.serving_here();
+    let lines = |cluster: &Cluster, name: &str| {
+        std::fs::read_to_string(cluster.path(name)).unwrap_or_default().lines().count()
+    };
+    let to = |cluster: &mut Cluster, log: Option<&str>| {
+        cluster.file.edges[0].access_log = log.map(|name| cluster.path(name));
+        cluster.reload()
+    };
+    for log in ["one.log", "other.log"] {
+        to(&mut cluster, Some(log)).unwrap();
+        assert_eq!(status(&cluster, 0, "alpha.test"), 200);
+        eventually("the line is there", || lines(&cluster, log) == 1);
+    }
+    let refused = to(&mut cluster, Some("nowhere/a.log")).unwrap_err();
+    assert!(refused.contains("edge1 refuses it: ") && refused.contains("nowhere/a.log"), "{refused}");
+    assert_eq!(status(&cluster, 0, "alpha.test"), 200);
+    eventually("it goes on", || lines(&cluster, "other.log") == 2);
+    to(&mut cluster, None).unwrap();
+    assert_eq!(status(&cluster, 0, "alpha.test"), 200);
+    to(&mut cluster, Some("one.log")).unwrap();
+    assert_eq!(status(&cluster, 0, "alpha.test"), 200);
+    eventually("it goes on", || lines(&cluster, "one.log") == 2);
+    assert_eq!(lines(&cluster, "other.log"), 2, "meanwhile there was none");
+    drop(parts);
+}
+
 /// What cannot be adopted changes nothing.
 #[test]
 fn all_or_nothing() {

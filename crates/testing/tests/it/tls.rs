@@ -247,6 +247,33 @@ fn a_certificate_that_was_replaced_is_taken_over() {
 }
 
 #[test]
+fn a_reload_has_other_certificates_shown_and_clients_show_theirs() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.edges.truncate(1);
+    let made =
+        ["first", "second"].map(|name| certificate_for(&cluster, name, ECDSA, &format!("DNS:{name}.test")));
+    let [Some(first), Some(second)] = made else { return };
+    cluster.file.edges[0].tls = vec![first.clone()];
+    let _parts = cluster.all_here();
+    eventually("it listens", || shown(&cluster, &[]).is_some());
+    let of_second = |cluster: &Cluster| shown(cluster, &["-servername", "second.test"]);
+    assert_eq!(of_second(&cluster).as_deref(), Some("first"));
+
+    cluster.file.edges[0].tls = vec![first, Tls { key: cluster.path("none.key"), ..second.clone() }];
+    let refused = cluster.reload().unwrap_err();
+    assert!(refused.contains("none.key"), "{refused}");
+    assert_eq!(of_second(&cluster).as_deref(), Some("first"));
+    cluster.file.edges[0].tls.truncate(1);
+    cluster.file.edges[0].tls.push(second);
+    cluster.reload().unwrap();
+    assert_eq!(of_second(&cluster).as_deref(), Some("second"));
+
+    cluster.file.edges[0].client_ca = Some(cluster.file.edges[0].tls[0].certificate.clone());
+    cluster.reload().unwrap();
+    assert!(handshake(&cluster, &[]).contains("Acceptable client certificate CA names"));
+}
+
+#[test]
 fn each_client_is_shown_the_certificate_for_the_name_that_it_asks_for() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     cluster.file.edges.truncate(1);
