@@ -171,8 +171,16 @@ impl Hand {
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
         loop {
             let own = self.own()?;
-            if !matches!(own.state, NodeState::Held | NodeState::Free) {
-                return self.step().map(|()| own);
+            let is_at_rest = |own: Ownership| matches!(own.state, NodeState::Held | NodeState::Free);
+            if !is_at_rest(own) {
+                match self.step() {
+                    // Somebody else has freed or held it meanwhile.
+                    Err(_) if is_at_rest(self.own()?) => {
+                        self.rest(deadline)?;
+                        continue;
+                    }
+                    stepped => return stepped.map(|()| own),
+                }
             }
             // What is held is of a site.
             if self.swap(own, own.now(NodeState::Held, own.site.unwrap_or(SiteId::new(some)))) {

@@ -111,8 +111,10 @@ impl Record {
         let Record { at, by, node, from, to, how, took_us, why, fault, .. } = self;
         let (at, took_ms) = (at.replace('T', " "), *took_us as f64 / 1e3);
         let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        if let Some(node) = node.as_ref().filter(|_| [JOINED, LEFT].contains(&&**how)) {
+            return format!("{at}  {node} {how} by {by}{why}\n");
+        }
         let what = match node {
-            Some(node) if [JOINED, LEFT].contains(&&**how) => format!("{node} {how}"),
             Some(node) if how == HELD => format!("{node} {to} -> held"),
             Some(node) if how == RESUMED => format!("{node} resumed at {to}"),
             Some(node) if how == PINNED => format!("{node} pinned at {to}"),

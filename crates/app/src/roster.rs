@@ -14,8 +14,10 @@ use sidelong_config::{
     self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric, SlotNames, SlotTable, Standing,
 };
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
-use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a, mix64};
-use sidelong_reconfig::{front_region, load_region};
+use sidelong_layout::{
+    FrontMap, HEADER_EPOCH, LOAD_SHAPES, Ownership, RegionKind, WORDS_BYTES, WORDS_OWNERSHIP, fnv1a, mix64,
+};
+use sidelong_reconfig::{front_region, load_region, words_region};
 
 use crate::failure::Failure;
 
@@ -247,14 +249,41 @@ struct Part {
 
 impl Part {
     fn epoch(&self, run: &RunDirectory, initiator: &mut Initiator) -> Option<u64> {
-        let (shapes, access) = (&self.shapes, Access::ReadOnly);
-        let (link, _) = initiator.connect_shaped(run, &self.region, shapes, 0, access, READ_MAX).ok()?;
-        let mut batch = Batch::new();
-        let read = batch.read(link, HEADER_EPOCH, 8);
-        initiator.run(&mut batch, READ_MAX);
-        initiator.close(link);
-        batch.value(read).ok()
+        read_word(run, initiator, (&self.region, &self.shapes), HEADER_EPOCH)
     }
+}
+
+/// A word in the memory of another process on this machine.
+fn read_word(
+    run: &RunDirectory,
+    initiator: &mut Initiator,
+    (region, shapes): (&str, &[(RegionKind, usize)]),
+    offset: usize,
+) -> Option<u64> {
+    let (link, _) = initiator.connect_shaped(run, region, shapes, 0, Access::ReadOnly, READ_MAX).ok()?;
+    let mut batch = Batch::new();
+    let read = batch.read(link, offset, 8);
+    initiator.run(&mut batch, READ_MAX);
+    initiator.close(link);
+    batch.value(read).ok()
+}
+
+/// The cluster with each node at the site that it serves now. If no part of it runs here, the nodes are where the file has them.
+pub fn as_it_serves(cluster: Cluster) -> Cluster {
+    let run = RunDirectory::at(&cluster.run_dir);
+    let newest = has_one(&cluster).then(|| Roster::read(&run)).flatten();
+    let current = newest.filter(|newest| newest.is_alive(&run)).and_then(|newest| newest.cluster().ok());
+    let Some(current) = current.filter(|current| current.name == cluster.name) else { return cluster };
+    let mut initiator = Initiator::new();
+    let mut site_of = |name: &str| {
+        let shapes = [(RegionKind::Words, WORDS_BYTES)];
+        let word = read_word(&run, &mut initiator, (&words_region(name), &shapes), WORDS_OWNERSHIP)?;
+        let site = Ownership::decode(word, current.capacity.sites)?.serving_site()?;
+        let name = &current.sites.get(site.index())?.name;
+        cluster.sites.position(|site| site.name == *name)
+    };
+    let nodes = cluster.nodes.map(|node| config::Node { site: site_of(&node.name), ..node.clone() });
+    Cluster { nodes, ..cluster }
 }
 
 /// The directory of the roster.
@@ -268,6 +297,12 @@ pub fn epoch(run: &RunDirectory) -> Option<u64> {
         let text = read(run, name).ok()?;
         Roster::checked(&text).map(|(head, _)| head.epoch)
     })
+}
+
+/// How long ago the newest roster was written.
+pub fn age(run: &RunDirectory) -> Option<Duration> {
+    let written = std::fs::metadata(place(run).path().join(COPIES[0])).and_then(|found| found.modified());
+    written.ok()?.elapsed().ok()
 }
 
 /// Whether parts of that cluster have a roster: they share the memory of one machine, and more than caches.

@@ -488,6 +488,10 @@ pub struct FrontEntry {
     /// HAProxy's backend of each site, by the site's name. Default the name itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, String>,
+    /// Keywords of the servers that the front adds to HAProxy's backends for nodes that have none there, such as `check`. It deletes
+    /// them once their nodes have left. Default: it adds none. HAProxy 2.5 or newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_servers: Option<String>,
     /// The control group of version 2 whose connections are sent to nodes, with `connect`. Default the root: the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
@@ -510,6 +514,7 @@ impl FrontEntry {
             by: None,
             socket: None,
             backends: BTreeMap::new(),
+            add_servers: None,
             cgroup: None,
             fabric_listen: None,
             admin: None,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sidelong_app::front::find;
+use sidelong_app::roster::as_it_serves;
 use sidelong_config::Proxy;
 use sidelong_harness::front::lines;
 
@@ -42,7 +43,7 @@ pub(crate) struct FrontNamed {
 }
 
 const FRONT_END: &str = "\
-SIGTERM and SIGINT stop it; SIGHUP is ignored. The proxy then sends requests by itself, to the nodes that served each site last,
+SIGTERM and SIGINT stop it; SIGHUP is a `sidelong reload`. The proxy then sends requests by itself, to the nodes that served each site last,
 and no node moves until the front is back (docs/fronts.md).
 
 Examples:
@@ -53,7 +54,7 @@ Examples:
 pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
     match command {
         FrontCommand::Config(FrontNamed { config, name }) => {
-            let cluster = cluster::of_file(config, None)?;
+            let cluster = as_it_serves(cluster::of_file(config, None)?);
             let (_, entry) = find(&cluster, name)?;
             say(lines(&cluster, entry))
         }

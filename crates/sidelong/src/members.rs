@@ -72,7 +72,8 @@ Examples:
 
 const LEAVE_END: &str = "\
 A node is held first, which takes until no request is left there, and its part ends. An edge ends its requests, and then itself. A site
-takes no more requests (421), and its nodes are free then. The entry is taken out of the cluster file. If the command is ended before that
+takes no more requests (421), and its nodes are free then. The front of a proxy leaves once a person has said that nothing is left of both
+(`sidelong remove`). The entry is taken out of the cluster file. If the command is ended before that
 is done, the file stays so: `sidelong reload` then goes on with it.
 
 Exit codes: 0 once all parts that run go on without it; 2 if not, with the reason, and with the file as it was.

@@ -39,7 +39,7 @@ All parts take the file over, or none does: a file that cannot be used, or that 
 A request ends by the settings with which it began, and no connection is closed.
 SIGHUP to a part does the same with the file that the part was started with.
 
-Exit codes: 0 once all parts that run go by the file; 2 if not, with the reason.
+Exit codes: 0 once all parts that run go by the file; 2 if not, with the reason. With --dry-run, 2 if it would be refused.
 
 Examples:
   sidelong reload --config cluster.toml --dry-run
@@ -51,6 +51,10 @@ pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
     let told = told(&reload.changes);
     let file = args.config.display().to_string();
     let said = if args.dry_run {
+        if reload.changes.iter().any(|change| matches!(change.takes, Takes::Stop(_))) {
+            say(told)?;
+            return Err(Failure::new(format!("{file}: a reload would be refused: stop all parts first")));
+        }
         told
     } else if !reload.is_needed() {
         format!("{file}: nothing has changed\n")

@@ -72,16 +72,18 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         None => running()?,
     };
     let cluster = cluster::cluster(&file, None)?;
+    let run = RunDirectory::at(&cluster.run_dir);
+    let behind = behind(&cluster, &run);
     let asked = ask(&cluster);
     if asked.iter().all(|(_, answer)| answer.is_err()) {
         let why =
             asked.iter().filter_map(|(name, answer)| Some(format!("{name} {}", answer.as_ref().err()?.said)));
         let why = why.collect::<Vec<_>>().join(", ");
+        behind.iter().for_each(|part| tracing::warn!("{}", part.plain(cluster.epoch).trim_end()));
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
-    let run = RunDirectory::at(&cluster.run_dir);
     let mut report = Report::new(&cluster, &asked);
-    report.behind = behind(&cluster, &run);
+    report.behind = behind;
     let fronts = cluster.fronts.values().map(|front| &*front.name);
     let movers = fronts.chain(cluster.nodes.values().map(|node| &*node.name));
     report.name_holders(&history::holders(&run, movers));
@@ -94,9 +96,10 @@ fn behind(cluster: &Cluster, run: &RunDirectory) -> Vec<Behind> {
         return Vec::new();
     };
     let parts = newest.epochs(run).into_iter().filter(|(_, epoch)| *epoch != Some(newest.epoch));
+    let for_s = roster::age(run).map(|age| age.as_secs());
     let behind = |(part, epoch): (String, Option<u64>)| {
         let refused = roster::refused(run, &part, newest.epoch);
-        Behind { part, epoch, refused }
+        Behind { part, epoch, for_s, refused }
     };
     parts.map(behind).collect()
 }
@@ -111,6 +114,27 @@ pub(crate) struct Standing {
     pub(crate) rejected_by: BTreeMap<String, u64>,
     /// Whether every edge that knows reports that the target is met.
     pub(crate) met: Option<bool>,
+}
+
+impl Behind {
+    fn plain(&self, newest: u64) -> String {
+        let Behind { part, epoch, for_s, refused } = self;
+        let long = for_s.map_or_else(String::new, |s| format!(", for {s} s"));
+        match (epoch, refused) {
+            (_, Some(why)) => {
+                format!("{part} refuses cluster file {newest}{long}, and goes by the one before: {why}\n")
+            }
+            (Some(epoch), None) => {
+                let count = newest.saturating_sub(*epoch);
+                format!(
+                    "{part} is {count} behind{long}: it goes by cluster file {epoch}, and {newest} is the newest\n"
+                )
+            }
+            (None, None) => {
+                format!("{part} does not say by which cluster file it goes; {newest} is the newest\n")
+            }
+        }
+    }
 }
 
 /// What `top` shows of the edges that answer.
@@ -177,6 +201,8 @@ struct Behind {
     part: String,
     /// By which it goes, if it says so.
     epoch: Option<u64>,
+    /// Since the newest was adopted, in seconds.
+    for_s: Option<u64>,
     /// Why it refuses the newest.
     refused: Option<String>,
 }
@@ -293,20 +319,7 @@ impl<'a> Report<'a> {
             }
             _ => format!("; {} connections closed at accept\n", self.closed_at_accept),
         };
-        for Behind { part, epoch, refused } in &self.behind {
-            let newest = self.epoch;
-            text += &match (epoch, refused) {
-                (_, Some(why)) => {
-                    format!("{part} refuses cluster file {newest}, and goes by the one before: {why}\n")
-                }
-                (Some(epoch), None) => {
-                    format!("{part} goes by cluster file {epoch}, and {newest} is the newest\n")
-                }
-                (None, None) => {
-                    format!("{part} does not say by which cluster file it goes; {newest} is the newest\n")
-                }
-            };
-        }
+        self.behind.iter().for_each(|behind| text += &behind.plain(self.epoch));
         text.push('\n');
         let head = [
             "site",

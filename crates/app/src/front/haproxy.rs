@@ -26,6 +26,7 @@ pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capa
     let node = |slot: usize, node: &Node| HaproxyNode {
         name: node.name.clone(),
         address: node.address(0).tcp(),
+        starts_free: node.site.is_none(),
         workers: capacities[slot].workers,
         speed: capacities[slot].speed,
     };
@@ -33,6 +34,7 @@ pub fn haproxy_cluster(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capa
         sites: cluster.sites.map(|site| site.name.clone()),
         backends: cluster.sites.map(|site| haproxy_backend(Some(entry), &site.name).to_owned()),
         cuts: cluster.sites.map(|site| site.drain == Drain::Cut).to_vec(),
+        added: entry.add_servers.clone(),
         nodes: cluster.nodes.map_slots(node),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,

@@ -28,6 +28,23 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
             "proxy = \"haproxy\" with them".into(),
         )
     })?;
+    if let Some(keywords) = &entry.add_servers {
+        let by_weights = entry.controlled_by() == ControlledBy::Weights;
+        expect(is_haproxy && by_weights, at.key("add_servers"), || {
+            (
+                format!("{} has add_servers with proxy = \"{}\"", who(), entry.proxy),
+                "proxy = \"haproxy\" by weights with it: by choice its Lua knows the servers of its file alone".into(),
+            )
+        })?;
+        // What ends a command of HAProxy's Runtime API, or a word of one.
+        let is_word = |c: char| c.is_ascii_graphic() && !matches!(c, ';' | '\\' | '"' | '\'' | '#');
+        expect(keywords.chars().all(|c| c == ' ' || is_word(c)), at.key("add_servers"), || {
+            (
+                format!("{}: add_servers {:?}", who(), excerpt(keywords)),
+                "keywords of a server of HAProxy, without ; \\ # or quotes, such as \"check\"".into(),
+            )
+        })?;
+    }
     for site in entry.backends.keys() {
         expect(file.sites.iter().any(|one| one.name == *site), at.key("backends"), || {
             (format!("{}: no site {:?}", who(), excerpt(site)), "the names of sites".into())

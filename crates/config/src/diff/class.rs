@@ -163,6 +163,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("front.*.socket", Own),
     ("front.*.backends", Live),
     ("front.*.backends.*", Live),
+    ("front.*.add_servers", Live),
     ("front.*.cgroup", Own),
     ("front.*.fabric_listen", Movers),
     ("front.*.admin", Own),

@@ -20,6 +20,10 @@ fn only_a_haproxy_that_chooses_reads_files() {
         error.ends_with("expected by = \"choose\" with them: by weights HAProxy reads no files"),
         "{error}"
     );
+    for keys in ["by = \"choose\"\nadd_servers = \"check\"", "add_servers = \"check; del server a/b\""] {
+        let error = of(&format!("proxy = \"haproxy\"\nsocket = \"/s\"\n{keys}"));
+        assert!(error.contains("add_servers"), "{error}");
+    }
 }
 
 /// Connections to a site's address are sent to its nodes, all of one family.

@@ -228,7 +228,11 @@ impl Adapter for HaproxyAdapter {
             }
             let left = node.left.unwrap_or(1.0);
             let capacity = node.capacity() / most * self.pace.of(id);
-            wanted.push(Wanted { ownership: view.ownership(id), weight: weight(capacity, left) });
+            // While nobody has heard a node, its servers keep what HAProxy's file gives them, unless it has a site to be given first.
+            let at = self.told.cluster.nodes.get(index);
+            let is_known = view.is_known(id) || at.is_none_or(|at| at.starts_free);
+            let ownership = view.ownership(id).filter(|_| is_known);
+            wanted.push(Wanted { ownership, weight: weight(capacity, left) });
         }
         // By choice, its Lua reads the verdicts in memory.
         let gate = gate.filter(|_| self.choice.is_none());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{Configuration, ControlledBy, Drain};
+use sidelong_config::{Configuration, ControlledBy, Drain, NodeEntry};
 
 use crate::support::proxies::{Kind, ask_haproxy, module, proxy, sent};
 use crate::support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
@@ -117,7 +117,10 @@ fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
     let file = cluster.path("proxy/haproxy.cfg");
     let own = cluster.file.fronts[0].socket.clone().unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace(own.to_str().unwrap(), socket.to_str().unwrap())).unwrap();
+    let text = text.replace(own.to_str().unwrap(), socket.to_str().unwrap());
+    // One that joins is none of the file's.
+    let lines = text.lines().filter(|line| !line.contains("server n4 "));
+    std::fs::write(&file, lines.map(|line| line.to_owned() + "\n").collect::<String>()).unwrap();
     command.args(arguments);
     let mut haproxy = Running::start_command(command);
     let pid = format!("Pid: {}\n", haproxy.pid().as_raw_nonzero());
@@ -133,6 +136,77 @@ fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
 fn begun(cluster: &Cluster, name: &str) -> Vec<String> {
     let log = std::fs::read_to_string(cluster.path(&format!("{name}.requests"))).unwrap_or_default();
     log.lines().filter_map(|line| line.strip_suffix(" begins")).map(str::to_owned).collect()
+}
+
+/// HAProxy goes on as its file has it until an agent says where its node is.
+#[test]
+fn a_front_without_agents_takes_no_weight() {
+    let Some((cluster, _servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock", |_| ()) else {
+        return;
+    };
+    agents.into_iter().for_each(|agent| drop(agent.end()));
+    std::fs::remove_dir_all(cluster.run_dir()).unwrap();
+    let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
+    let haproxy = haproxy(&cluster, &module, &[]);
+    let front = cluster.part("front", "front1");
+    let ask = |command: &str| ask_haproxy(&cluster.path("admin.sock"), command).unwrap();
+    eventually("the front controls it", || cluster.run(&["front", "check", "front1"]).code == Some(0));
+    for _ in 0..20 {
+        assert!(ask("get weight be_alpha/n1").starts_with("128 "), "{}", front.err());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let agents = ["n1", "n2", "n3"].map(|node| cluster.part("node", node));
+    until_it_succeeds(|| cluster.run(&["move", "n2", "alpha"]));
+    eventually("it has weights of the front", || !ask("get weight be_alpha/n2").starts_with("0 "));
+    front.end().succeeded();
+    drop((haproxy, agents));
+}
+
+/// The operator changes the cluster file alone.
+#[test]
+fn a_node_that_joins_gets_a_server_and_loses_it_when_it_leaves() {
+    let adds = |cluster: &mut Cluster| cluster.file.fronts[0].add_servers = Some("check inter 500".into());
+    let Some(mut controlled) = Controlled::start_with(Kind::HaproxyByWeights, adds) else { return };
+    let loads = ["alpha.test", "beta.test"].map(|host| controlled.load(host, Duration::from_millis(5), 2));
+    let fourth = NodeEntry { workers: Some(4), ..NodeEntry::foreign("n4", 1, controlled.cluster.at(5004)) };
+    let Some(_server) = gunicorn(&controlled.cluster, "four", controlled.cluster.at(5004), 4) else {
+        return;
+    };
+    let reload =
+        |controlled: &Controlled| until_it_succeeds(|| controlled.cluster.run(&["reload", "--wait"]));
+    for _ in 0..2 {
+        controlled.cluster.file.nodes.push(fourth.clone());
+        reload(&controlled);
+        let agent = controlled.cluster.part("node", "n4");
+        controlled.moves("n4", "beta");
+        let lines = controlled.cluster.run(&["front", "config", "front1"]).succeeded();
+        let (_, of_beta) = lines.split_once("backend be_beta\n").unwrap();
+        assert!(
+            of_beta.contains(&format!("server n4 {} weight 128", controlled.cluster.at(5004))),
+            "{lines}"
+        );
+        let had = begun(&controlled.cluster, "four").len();
+        eventually("it gets requests", || begun(&controlled.cluster, "four").len() > had);
+        // A new process knows its file alone.
+        let old = controlled.reload();
+        controlled.serves("n4", "beta");
+        old.finish();
+        controlled.cluster.file.nodes.pop();
+        reload(&controlled);
+        eventually("its servers are gone", || {
+            ["alpha", "beta"]
+                .iter()
+                .all(|site| controlled.ask(&format!("get weight be_{site}/n4")).contains("No such server"))
+        });
+        let ended = agent.finish();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let had = begun(&controlled.cluster, "four");
+    assert!(had.iter().all(|host| host == "beta.test"), "{had:?}");
+    let said = controlled.haproxy.err();
+    assert!(!said.contains("no server available"), "{said}");
+    drop(loads);
+    controlled.end();
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn a_join_that_a_part_does_not_hear_of_is_undone() {
             && refused.err.contains("nothing is changed, because n2 did not take it over within 2s"),
         "{refused:?}"
     );
+    let said = cluster.run(&["status"]).succeeded();
+    assert!(said.contains("n2 is 2 behind, for "), "the try, and what undid it: {said}");
     parts[1].signal(Signal::CONT);
     cluster.file = before;
     cluster.add_node("n4");

@@ -19,6 +19,38 @@ pub(super) fn ask_servers(backend: &str) -> String {
     format!("show stat {backend} 4 -1")
 }
 
+/// Adds a server of weight 0 to a backend (since 2.5), with these keywords besides. It gets no setting of `default-server`, it is in maintenance, and
+/// its checks wait until they are enabled. With the keyword `enabled` HAProxy 2.6 counts it as one of weight 1, and the whole backend as down
+/// once it is deleted.
+pub(super) fn add_server(server: &str, address: SocketAddr, id: u32, keywords: &str) -> Vec<String> {
+    let mut commands = vec![format!("add server {server} {address} weight 0 id {id} {keywords}")];
+    let mut words = keywords.split(' ');
+    commands.extend(words.clone().any(|word| word == "check").then(|| format!("enable health {server}")));
+    commands.extend(words.any(|word| word == "agent-check").then(|| format!("enable agent {server}")));
+    commands.push(enable_server(server));
+    commands
+}
+
+/// Ends a server's maintenance.
+pub(super) fn enable_server(server: &str) -> String {
+    format!("enable server {server}")
+}
+
+/// Deletes a server, which must be in maintenance and have no connection.
+pub(super) fn delete_server(server: &str) -> Vec<String> {
+    vec![format!("disable server {server}"), format!("del server {server}")]
+}
+
+/// What the reply to a command that changes something says is wrong; `None` if it is done.
+pub(super) fn refusal<'a>(command: &str, reply: &'a str) -> Option<&'a str> {
+    let is_done = match command.split(' ').next() {
+        Some("add") => reply.starts_with("New server registered"),
+        Some("del") => reply.starts_with("Server deleted"),
+        _ => reply.is_empty(),
+    };
+    (!is_done).then_some(reply)
+}
+
 /// What is wrong with a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wrong {
@@ -100,6 +132,8 @@ pub(crate) fn process(reply: &str) -> Result<Process, Wrong> {
 pub struct Server {
     /// Its name.
     pub name: String,
+    /// Its number in its backend.
+    pub id: u32,
     /// Where it answers, if that is an IP address and the socket's level lets it be seen.
     pub address: Option<SocketAddr>,
     /// Its weight as it was set, 0 to 256.
@@ -140,7 +174,7 @@ pub(crate) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
     let needed = |name: &str| column(name).ok_or_else(wrong);
     let [name, weight, status] = [needed("svname")?, needed("uweight")?, needed("status")?];
     let [current, queued, sessions] = [needed("scur")?, needed("qcur")?, needed("stot")?];
-    let [kind, address] = [column("type"), column("addr")];
+    let [kind, address, id] = [column("type"), column("addr"), column("sid")];
     let answers = ["hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx"].map(column);
     let failures = ["econ", "eresp", "wretr", "wredis"].map(column);
     let retries = column("wretr");
@@ -159,6 +193,7 @@ pub(crate) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
         };
         servers.push(Server {
             name: text(name).to_owned(),
+            id: id.and_then(|id| text(id).parse().ok()).unwrap_or(0),
             address: address.and_then(|address| text(address).parse().ok()),
             weight: needed(weight)?.try_into().map_err(|_| wrong())?,
             status: text(status).to_owned(),
@@ -218,6 +253,7 @@ mod tests {
         let found = servers(&reply).unwrap();
         let expected = Server {
             name: "n1".into(),
+            id: 0,
             address: Some("10.0.0.1:80".parse().unwrap()),
             weight: 7,
             status: "UP".into(),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use sidelong_layout::{NodeId, Ownership, SiteId, Slots, Time, Worker};
 
-use super::protocol::{self, Process, Server, Wrong, ask_servers};
+use super::protocol::{self, Process, Server, Wrong, add_server, ask_servers, delete_server, enable_server};
 
 /// HAProxy waits a second before it tries a connection again, or the connect timeout if that is shorter.
 const RETRY_MAX: Duration = Duration::from_millis(1_100);
@@ -44,6 +44,10 @@ const REJECT: Duration = Duration::from_millis(5);
 const SINCE_PART: u32 = 4;
 const SOON_SHARE: u32 = 2;
 
+/// Servers that were added have numbers from this on: by that they are known, whoever has added them. HAProxy numbers those of its file
+/// from 1.
+const ADDED: u32 = 1 << 30;
+
 /// What must be known of the cluster to control HAProxy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HaproxyCluster {
@@ -53,6 +57,8 @@ pub struct HaproxyCluster {
     pub backends: Slots<String>,
     /// By site, whether its requests that outlast a drain are cut.
     pub cuts: Vec<bool>,
+    /// The keywords of servers that are added to HAProxy for nodes that it has none for; `None` to add none.
+    pub added: Option<String>,
     /// The nodes.
     pub nodes: Slots<HaproxyNode>,
     /// How long a node may drain.
@@ -70,6 +76,8 @@ pub struct HaproxyNode {
     pub name: String,
     /// Where its server answers, if that is an IP address.
     pub address: Option<SocketAddr>,
+    /// Whether it serves no site when it starts for the first time.
+    pub starts_free: bool,
     /// Requests that it works on at a time.
     pub workers: u32,
     /// The speed of a worker: 2.0 takes half the ordinary time.
@@ -149,6 +157,12 @@ pub(super) struct Servers {
     sites: Vec<Vec<(Option<NodeId>, Server)>>,
     /// The sites whose backends know no weights but all and nothing.
     fixed: Vec<bool>,
+    /// The sites that have a backend.
+    is_there: Vec<bool>,
+    /// By site, nodes for which HAProxy adds no server.
+    refused: BTreeSet<(usize, usize)>,
+    /// By site, servers that were put into maintenance here: they were just added, or their node has left.
+    paused: BTreeSet<(usize, String)>,
     /// Whether a command of the last batch was refused.
     is_refused: bool,
     nodes: Vec<At>,
@@ -189,6 +203,9 @@ impl Servers {
             whole_at: Time::from_ns(0),
             sites: vec![Vec::new(); cluster.backends.len()],
             fixed: vec![false; cluster.backends.len()],
+            is_there: vec![false; cluster.backends.len()],
+            refused: BTreeSet::new(),
+            paused: BTreeSet::new(),
             is_refused: false,
             nodes: vec![At::default(); cluster.nodes.len()],
             noted: BTreeSet::new(),
@@ -202,17 +219,19 @@ impl Servers {
     /// Goes by other sites and nodes from now on. What is known of those that stay, stays.
     pub(super) fn adopt(&mut self, cluster: Arc<HaproxyCluster>) {
         let last = std::mem::replace(&mut self.cluster, cluster);
-        let Servers { cluster, nodes, sites, fixed, noted, .. } = self;
+        let Servers { cluster, nodes, sites, fixed, is_there, noted, .. } = self;
         nodes.resize_with(cluster.nodes.len(), || At { is_new: true, ..At::default() });
         sites.resize(cluster.backends.len(), Vec::new());
         fixed.resize(cluster.backends.len(), false);
+        is_there.resize(cluster.backends.len(), false);
         let is_other = |node: usize| !is_same(last.nodes.get(node), cluster.nodes.get(node));
         let is_other_site = |site: usize| last.backends.get(site) != cluster.backends.get(site);
         let left = || At { is_new: true, ..At::default() };
         (0..nodes.len()).filter(|node| is_other(*node)).for_each(|node| nodes[node] = left());
         for site in (0..sites.len()).filter(|site| is_other_site(*site)) {
-            (sites[site], fixed[site]) = (Vec::new(), false);
+            (sites[site], fixed[site], is_there[site]) = (Vec::new(), false, false);
         }
+        self.refused.clear();
         noted.retain(|(site, node)| !is_other(*node) && !is_other_site(*site));
         let numbered = || cluster.nodes.entries();
         self.by_address = numbered().filter_map(|(node, at)| Some((at.address?, node))).collect();
@@ -241,7 +260,7 @@ impl Servers {
         // Whatever is lost on the way, a site has no moment without a server.
         raises.append(&mut others);
         let each = raises.into_iter().chain(self.cuts()).map(|(site, command)| (site, vec![command]));
-        let together: Vec<_> = each.chain(told).collect();
+        let together: Vec<_> = each.chain(self.come_and_gone()).chain(told).collect();
         let stops = self.nodes.iter().any(|at| at.empty == 1);
         let mut reads = vec![protocol::ASK_PROCESS.to_owned()];
         reads.extend(stops.then(|| protocol::ASK_ALL_THREADS.to_owned()));
@@ -266,6 +285,37 @@ impl Servers {
             stops,
             wanted: wanted.to_vec(),
         }
+    }
+
+    /// Adds a server for each node that has none, and deletes those whose node has left.
+    fn come_and_gone(&self) -> Vec<(SiteId, Vec<String>)> {
+        let Some(keywords) = &self.cluster.added else { return Vec::new() };
+        let mut commands = Vec::new();
+        for (site, backend) in self.cluster.backends.entries().filter(|(site, _)| self.is_there[*site]) {
+            let id = SiteId::new(site);
+            let of = |name: &str| format!("{backend}/{name}");
+            for (node, at) in self.cluster.nodes.entries() {
+                let has_one = self.sites[site].iter().any(|(of, _)| *of == Some(NodeId::new(node)));
+                if let Some(address) =
+                    at.address.filter(|_| !has_one && !self.refused.contains(&(site, node)))
+                {
+                    commands.push((id, add_server(&of(&at.name), address, ADDED + node as u32, keywords)));
+                }
+            }
+            for (node, server) in self.sites[site].iter().filter(|(_, server)| server.id >= ADDED) {
+                let is_paused = self.paused.contains(&(site, server.name.clone()));
+                match node {
+                    None if server.current + server.queued == 0 => {
+                        commands.push((id, delete_server(&of(&server.name))));
+                    }
+                    Some(_) if server.is_held() && is_paused => {
+                        commands.push((id, vec![enable_server(&of(&server.name))]));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        commands
     }
 
     /// Ends the requests that outlast a drain, where the site has them cut.
@@ -305,7 +355,7 @@ impl Servers {
         let process = protocol::process(&read[0])?;
         let lists = read[1 + usize::from(batch.stops)..].iter().map(|reply| {
             // A site without a backend has no requests here.
-            if reply.starts_with("No such proxy") { Ok(Vec::new()) } else { protocol::servers(reply) }
+            if reply.starts_with("No such proxy") { Ok(None) } else { protocol::servers(reply).map(Some) }
         });
         let lists = lists.collect::<Result<Vec<_>, _>>()?;
         self.take_refusals(batch, set);
@@ -320,14 +370,32 @@ impl Servers {
 
     fn take_refusals(&mut self, batch: &Batch, replies: &[String]) {
         self.is_refused = false;
-        for ((site, command), reply) in batch.sets.iter().zip(replies).filter(|(_, reply)| !reply.is_empty())
-        {
-            if reply.contains("static LB algorithm") && !self.fixed[site.index()] {
-                self.fixed[site.index()] = true;
-            } else {
-                self.is_refused = true;
-                self.notes.push(Note::Refused(command.clone(), protocol::excerpt(reply)));
+        for ((site, command), reply) in batch.sets.iter().zip(replies) {
+            let (site, name) = (site.index(), command.split(['/', ' ']).nth(3).unwrap_or_default());
+            let refusal = protocol::refusal(command, reply);
+            let at = (site, name.to_owned());
+            match command.split(' ').next() {
+                Some("add" | "disable") if refusal.is_none() => _ = self.paused.insert(at),
+                Some("enable") if command.starts_with("enable server ") && refusal.is_none() => {
+                    self.paused.remove(&at);
+                }
+                _ => {}
             }
+            let Some(reply) = refusal else { continue };
+            // Of a server that is to be deleted connections may be left. It is deleted later.
+            if command.starts_with("del server ") {
+                continue;
+            }
+            if reply.contains("static LB algorithm") && !self.fixed[site] {
+                self.fixed[site] = true;
+                continue;
+            }
+            if command.starts_with("add server ") {
+                let mut nodes = self.cluster.nodes.entries();
+                self.refused.extend(nodes.find(|(_, node)| node.name == name).map(|(node, _)| (site, node)));
+            }
+            self.is_refused = true;
+            self.notes.push(Note::Refused(command.clone(), protocol::excerpt(reply)));
         }
     }
 
@@ -348,15 +416,20 @@ impl Servers {
             None => self.whole_at = now.after(self.cluster.drain_max.saturating_sub(uptime)),
         }
         self.notes.push(Note::Began(pid));
+        // It knows its file, and nothing that was added since.
+        self.refused.clear();
+        self.paused.clear();
         for at in &mut self.nodes {
             (at.last, at.retries, at.empty) = (Counted::default(), 0, 0);
         }
     }
 
-    fn take_servers(&mut self, lists: Vec<Vec<Server>>) {
+    fn take_servers(&mut self, lists: Vec<Option<Vec<Server>>>) {
         let cluster = Arc::clone(&self.cluster);
         for ((site, _), servers) in cluster.backends.entries().zip(lists) {
             let id = SiteId::new(site);
+            self.is_there[site] = servers.is_some();
+            let servers = servers.unwrap_or_default();
             let listed: Vec<_> = servers.into_iter().map(|server| (self.node_of(&server), server)).collect();
             for (_, server) in listed.iter().filter(|(node, _)| node.is_some()) {
                 let known = self.sites[site].iter().find(|(_, known)| known.name == server.name);
@@ -365,9 +438,13 @@ impl Servers {
                     self.notes.push(Note::Held(id, server.name.clone(), word));
                 }
             }
-            for (node, _) in cluster.nodes.entries() {
-                let is_there = listed.iter().any(|(of, _)| *of == Some(NodeId::new(node)));
-                if !is_there && self.noted.insert((site, node)) {
+            for (node, at) in cluster.nodes.entries() {
+                let has_one = listed.iter().any(|(of, _)| *of == Some(NodeId::new(node)));
+                let is_added = cluster.added.is_some()
+                    && at.address.is_some()
+                    && self.is_there[site]
+                    && !self.refused.contains(&(site, node));
+                if !has_one && !is_added && self.noted.insert((site, node)) {
                     self.notes.push(Note::Missing(id, NodeId::new(node)));
                 }
             }

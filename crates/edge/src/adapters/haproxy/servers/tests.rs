@@ -67,6 +67,7 @@ fn cluster() -> HaproxyCluster {
     let node = |name: &str, port| HaproxyNode {
         name: name.into(),
         address: Some(SocketAddr::from(([10, 0, 0, 1], port))),
+        starts_free: false,
         workers: 1,
         speed: 1.0,
     };
@@ -74,6 +75,7 @@ fn cluster() -> HaproxyCluster {
         sites: ["alpha", "beta"].map(str::to_owned).into_iter().collect(),
         backends: ["alpha", "beta"].map(str::to_owned).into_iter().collect(),
         cuts: vec![true, false],
+        added: None,
         nodes: [node("one", 1), node("two", 2)].into_iter().collect(),
         drain_max: Duration::from_secs(5),
         scan: Duration::from_millis(1),
@@ -280,4 +282,72 @@ fn many_commands_go_over_several_connections_and_the_reads_over_one() {
     let batch = servers.batch(&wanted([serving(ALPHA), serving(ALPHA)]), vec![]);
     let lengths: Vec<_> = batch.connections.iter().map(Vec::len).collect();
     assert_eq!(lengths, [1, 3]);
+}
+
+/// The commands of a batch that change something.
+fn changes(servers: &Servers, wanted: &[Wanted]) -> Vec<String> {
+    let commands = servers.batch(wanted, vec![]).connections.concat();
+    commands.into_iter().filter(|command| !command.starts_with("show ")).collect()
+}
+
+/// Alpha's backend has these servers: name, number, port, status. Beta has no backend. The replies to what changes something come first.
+fn hears(servers: &mut Servers, wanted: &[Wanted], replies: &[&str], listed: &[(&str, u32, u16, &str)]) {
+    let batch = servers.batch(wanted, vec![]);
+    let mut list = "# pxname,svname,sid,qcur,scur,stot,wretr,status,uweight,addr,\n".to_owned();
+    for (name, id, port, status) in listed {
+        list += &format!("be,{name},{id},0,0,0,0,{status},0,10.0.0.1:{port},\n");
+    }
+    let reads = ["Pid: 7\nUptime_sec: 9\n", &list, "No such proxy.\n"];
+    let replies: Vec<_> = replies.iter().chain(&reads).map(|&reply| reply.to_owned()).collect();
+    servers.heard(&batch, &replies, ms(1), |pid| Some(pid + 1), |_| true).unwrap();
+}
+
+#[test]
+fn servers_are_added_for_nodes_without_one_and_deleted_with_their_nodes() {
+    let adds = HaproxyCluster { added: Some("check inter 1s".into()), ..cluster() };
+    let mut servers = Servers::new(Arc::new(adds.clone()));
+    let idle = vec![Wanted::default(); 2];
+    assert_eq!(changes(&servers, &idle), [""; 0], "nothing is known of HAProxy");
+    hears(&mut servers, &idle, &[], &[("n1", 1, 1, "UP")]);
+    let added = [
+        "add server alpha/two 10.0.0.1:2 weight 0 id 1073741825 check inter 1s",
+        "enable health alpha/two",
+        "enable server alpha/two",
+    ];
+    assert_eq!(changes(&servers, &idle), added);
+    let two = ("two", ADDED + 1, 2, "UP");
+    hears(&mut servers, &idle, &["New server registered.\n", "", ""], &[("n1", 1, 1, "UP"), two]);
+    assert_eq!(changes(&servers, &idle), [""; 0]);
+    assert!(!servers.notes().iter().any(|note| matches!(note, Note::Missing(ALPHA, _))));
+
+    // Its node leaves, and is back before its last connection has ended.
+    let one = [adds.nodes.get(0).cloned()].into_iter().collect();
+    servers.adopt(Arc::new(HaproxyCluster { nodes: one, ..adds.clone() }));
+    let deleted = ["disable server alpha/two", "del server alpha/two"];
+    assert_eq!(changes(&servers, &idle), deleted);
+    let held = ("two", ADDED + 1, 2, "MAINT");
+    hears(
+        &mut servers,
+        &idle,
+        &["", "Server still has connections attached to it.\n"],
+        &[("n1", 1, 1, "UP"), held],
+    );
+    assert_eq!(changes(&servers, &idle), deleted);
+    servers.adopt(Arc::new(adds.clone()));
+    assert_eq!(changes(&servers, &idle), ["enable server alpha/two"]);
+
+    // A reload of HAProxy forgets what was added. A backend that takes no more servers is told once.
+    let mut servers = Servers::new(Arc::new(adds));
+    hears(&mut servers, &idle, &[], &[("n1", 1, 1, "UP")]);
+    hears(
+        &mut servers,
+        &idle,
+        &["Backend must use a dynamic load balancing.\n", "No such server.\n", "No such server.\n"],
+        &[("n1", 1, 1, "UP")],
+    );
+    assert_eq!(changes(&servers, &idle), [""; 0]);
+    assert!(servers.notes().contains(&Note::Missing(ALPHA, NodeId::new(1))));
+    // A person's maintenance is left alone.
+    hears(&mut servers, &idle, &[], &[("n1", 1, 1, "UP"), held]);
+    assert_eq!(changes(&servers, &idle), [""; 0]);
 }
