@@ -37,7 +37,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "os", "tls",
         ],
     ),
-    ("harness", &["app", "config", "edge", "fabric", "figure", "layout", "load", "os", "trace", "workload"]),
+    (
+        "harness",
+        &[
+            "app", "config", "edge", "fabric", "figure", "layout", "load", "os", "reconfig", "state",
+            "trace", "workload",
+        ],
+    ),
     ("testing", &["app", "config", "harness", "layout", "load"]),
     ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
     ("lab", &["perf", "config", "fabric", "harness", "os", "trace", "workload", "figure"]),

