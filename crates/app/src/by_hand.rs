@@ -95,6 +95,10 @@ impl Hand {
         if wish != Wish::Drain && self.parts.cluster.standing.leaving.contains(&name) {
             return Err(Failure::new(format!("{name} is about to leave the cluster")));
         }
+        let to = wish.site().and_then(|site| self.parts.cluster.sites.get(site.index()));
+        if let Some(site) = to.filter(|site| self.parts.closes(site)) {
+            return Err(Failure::new(format!("{} is about to leave the cluster", site.name)));
+        }
         (self.node, self.name, self.wish) = (node, name, wish);
         Ok(())
     }
@@ -225,7 +229,13 @@ impl Hand {
             let own = self.own()?;
             let is_of_it = |site: Option<SiteId>| site.is_some_and(|site| closing.contains(&site));
             if !is_of_it(own.site) && !is_of_it(own.next) {
-                return Ok(());
+                // Whoever has read the epoch before could yet give one that is free or held to a site that closes. Then its word has changed.
+                let is_at_rest = matches!(own.state, NodeState::Free | NodeState::Held);
+                if !is_at_rest || self.swap(own, own.renewed()) {
+                    return Ok(());
+                }
+                self.rest(deadline)?;
+                continue;
             }
             match own.state {
                 NodeState::Held => {

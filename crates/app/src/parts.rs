@@ -296,6 +296,7 @@ impl Parts {
             (sites.all().map(|site| site.is_none()), nodes.all().map(|node| node.is_none()));
         Pool::new(floors, homes)
             .with_vacant(no_site, no_node)
+            .with_closing(sites.all().map(|site| site.is_some_and(|site| self.closes(site))))
             .with_fronts(self.fronts())
             .with_silent(silent)
             .with_cuts(self.cuts())
@@ -415,15 +416,20 @@ impl Parts {
         (adopted, answer, is_taken)
     }
 
+    /// Whether the site is about to leave.
+    pub(crate) fn closes(&self, site: &config::Site) -> bool {
+        self.cluster.standing.closing.contains(&site.name)
+    }
+
     /// The nodes that a site keeps in any case.
     fn floor(&self, site: &config::Site) -> u16 {
-        if self.cluster.standing.closing.contains(&site.name) { 0 } else { site.floor as u16 }
+        if self.closes(site) { 0 } else { site.floor as u16 }
     }
 
     fn sites(&self) -> Slots<SiteView> {
         let site = |site: &config::Site| SiteView {
             floor: self.floor(site),
-            ceiling: if self.cluster.standing.closing.contains(&site.name) { 0 } else { site.ceiling as u16 },
+            ceiling: if self.closes(site) { 0 } else { site.ceiling as u16 },
             priority: site.priority,
             waiting: 0,
             busy: false,
@@ -557,7 +563,7 @@ impl Parts {
                 retries: limits.retries,
             },
             sites: self.cluster.sites.map(|site| {
-                let is_closing = self.cluster.standing.closing.contains(&site.name);
+                let is_closing = self.closes(site);
                 let hosts = if is_closing { Vec::new() } else { site.hosts.clone() };
                 SiteHosts { name: site.name.clone(), hosts }
             }),

@@ -24,6 +24,8 @@ pub struct Pool {
     vacant_nodes: Arc<[bool]>,
     /// Empty if each slot has its site.
     vacant_sites: Arc<[bool]>,
+    /// Empty if no site is about to leave.
+    closing: Arc<[bool]>,
     fronts: Arc<[EdgeId]>,
     change_ns_max: Option<u64>,
     epoch: u64,
@@ -48,6 +50,7 @@ impl Pool {
             cuts: Arc::new([]),
             vacant_nodes: Arc::new([]),
             vacant_sites: Arc::new([]),
+            closing: Arc::new([]),
             fronts: Arc::new([]),
             change_ns_max: None,
             epoch: 0,
@@ -103,6 +106,22 @@ impl Pool {
         let cuts: Arc<[bool]> = cuts.into_iter().collect();
         assert_eq!(cuts.len(), self.sites(), "each site's requests are cut or not");
         Pool { cuts, ..self }
+    }
+
+    /// With sites that are about to leave: a repair lets no node land there.
+    ///
+    /// # Panics
+    /// If it does not say so of each site.
+    #[must_use]
+    pub fn with_closing(self, closing: impl IntoIterator<Item = bool>) -> Self {
+        let closing: Arc<[bool]> = closing.into_iter().collect();
+        assert_eq!(closing.len(), self.sites(), "each site is about to leave or not");
+        Pool { closing, ..self }
+    }
+
+    /// Whether `site` is about to leave.
+    pub fn closes(&self, site: SiteId) -> bool {
+        is_set(&self.closing, site.index())
     }
 
     /// How long a mover waits for requests of `site` beyond the time of a drain, in ns.

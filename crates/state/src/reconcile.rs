@@ -8,7 +8,8 @@
 //! [`Reconcile::site`] rebuilds one budget: a mover uses it when it cannot tell whether a change of its own is
 //! included. [`Reconcile::recover`] follows a holder whose last operations have an unknown fate. It settles the nodes
 //! on their way under the site's lock, to it or to be held: forward once they have left their old site, back if they do not in
-//! time. Where sites have commands, a node that drains goes back at once, because its commands have not begun; one that changes
+//! time. Where sites have commands, a node that drains goes back at once, because its commands have not begun, and so does one
+//! that is on its way to a site that is about to leave; one that changes
 //! serves its new site if they succeed, is pinned to its old one if that runs again, and is held otherwise. It raises the generation of every other node that could be taken,
 //! and counts for all sites, because a late operation may be aimed at any.
 //!
@@ -283,7 +284,9 @@ impl Reconcile {
             }
             (NodeState::Draining | NodeState::Changing, _) if tries == TRIES_MAX => self.leave_out_node(node),
             (NodeState::Draining, Some(from))
-                if word.next.is_some() && self.pool.change_ns_max().is_some() =>
+                if word
+                    .next
+                    .is_some_and(|to| self.pool.closes(to) || self.pool.change_ns_max().is_some()) =>
             {
                 raise(node, tries + 1, value, word.now_serving(from))
             }

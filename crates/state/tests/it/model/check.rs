@@ -205,6 +205,20 @@ fn worlds_that_change(faults: u8) -> Vec<(&'static str, Setup)> {
     ]
 }
 
+/// A node that serves site 0 and one that is free, both of which are to come to site 1, which leaves.
+fn a_site_that_leaves(faults: u8) -> Setup {
+    let unowned = Ownership { state: NodeState::Free, site: None, next: None, generation: 0 };
+    let freed = Plan::new(NodeId::new(1), unowned, SiteId::new(1));
+    Setup {
+        homes: vec![Some(0), None],
+        scripts: vec![vec![plan(0, 0, 1)], vec![freed]],
+        changes: vec![Change::SiteCloses(1), Change::SiteLeaves(1)],
+        losses: false,
+        restarts: true,
+        ..with_fronts(true, 0, 1, faults)
+    }
+}
+
 /// Explores all states, and returns the steps that were reached.
 fn check(name: &str, setup: Setup) -> BTreeSet<&'static str> {
     let covered = Arc::new(Mutex::new(BTreeSet::new()));
@@ -277,6 +291,7 @@ fn fronts() {
     for (name, setup) in worlds_that_change(1) {
         check(name, setup);
     }
+    check("a site that leaves", a_site_that_leaves(1));
 }
 
 /// As it was: a node acknowledges once it has no request, and another edge sends it one by an older look.
@@ -328,6 +343,21 @@ fn a_repair_by_an_old_roster_takes_a_node_from_a_site_that_joined() {
     let worlds = worlds_that_change(1).into_iter();
     let (_, setup) = worlds.last().expect("the site that joins");
     must_fail("epoch unread", LAWFUL, Setup { weakness: Weakness::EpochUnread, ..setup });
+}
+
+#[test]
+fn no_node_serves_a_site_that_has_left() {
+    check("a site that leaves", a_site_that_leaves(0));
+}
+
+#[test]
+fn a_mover_that_has_read_the_epoch_gives_a_free_node_to_a_site_that_left() {
+    must_fail("rest unfenced", LAWFUL, Setup { weakness: Weakness::RestUnfenced, ..a_site_that_leaves(0) });
+}
+
+#[test]
+fn a_repair_that_lands_a_node_at_a_site_that_closes_does_so_too_late() {
+    must_fail("closing lands", LAWFUL, Setup { weakness: Weakness::ClosingLands, ..a_site_that_leaves(1) });
 }
 
 /// A world in which the property must fail, and the shortest history that shows it.

@@ -100,6 +100,10 @@ impl Edge {
     pub(crate) fn begin(&mut self, setup: &Setup, now: Time, memory: &Memory) {
         self.learn(memory);
         while let Some(&plan) = setup.scripts[self.index].get(self.next_plan) {
+            if self.roster.closes(plan.site().index(), setup) {
+                self.next_plan += 1;
+                continue;
+            }
             if self.lacks(&plan, setup, &self.roster) {
                 return;
             }

@@ -34,6 +34,8 @@ pub(crate) struct Memory {
     /// The newest roster, and the epoch on the board.
     pub(crate) roster: Roster,
     pub(crate) epoch: u64,
+    /// Nodes whose word who closes a site has written anew.
+    renewed: Vec<bool>,
     /// How often each lock was freed.
     freed: Vec<u32>,
     /// The rule that a change broke.
@@ -61,6 +63,7 @@ impl Memory {
             fronts: vec![Front::new(setup.homes.len()); setup.fronts],
             roster: Roster::FIRST,
             epoch: 0,
+            renewed: vec![false; setup.homes.len()],
             freed: vec![0; sites],
             broken: None,
         }
@@ -93,14 +96,51 @@ impl Memory {
     /// Writes the next roster. Who is removed from it as lost has no request any more.
     pub(crate) fn enroll(&mut self, setup: &Setup) {
         self.roster = self.roster.next(setup).expect("enabled");
+        self.renewed.fill(false);
         if let Some(RosterChange::FrontIsLost(front)) = self.roster.last(setup) {
             self.fronts[front].burn();
         }
     }
 
-    /// Whether nothing more changes in the roster, and all can know of it.
+    /// Whether the next roster may be written. A site leaves once all can know that it closes, no node's word names it, and no mover can give
+    /// it one that is free or held by an epoch that it read before: such a word was written anew.
+    pub(crate) fn may_enroll(&self, setup: &Setup) -> bool {
+        let is_known = self.epoch == self.roster.epoch;
+        let has_no = |node: usize, site: SiteId| {
+            self.node(node).is_some_and(|word| {
+                let is_safe =
+                    !is_at_rest(word) || self.renewed[node] || setup.weakness == Weakness::RestUnfenced;
+                is_safe && ![word.site, word.next].contains(&Some(site))
+            })
+        };
+        is_known
+            && match self.roster.next_change(setup) {
+                Some(RosterChange::SiteLeaves(site)) => {
+                    (0..self.nodes()).all(|node| has_no(node, SiteId::new(site)))
+                }
+                next => next.is_some(),
+            }
+    }
+
+    /// Whether who closes a site has yet to write the node's word anew.
+    pub(crate) fn is_to_be_renewed(&self, node: usize, setup: &Setup) -> bool {
+        let closes = matches!(self.roster.next_change(setup), Some(RosterChange::SiteLeaves(_)));
+        closes
+            && self.epoch == self.roster.epoch
+            && setup.weakness != Weakness::RestUnfenced
+            && !self.renewed[node]
+            && self.node(node).is_some_and(is_at_rest)
+    }
+
+    pub(crate) fn renew(&mut self, node: usize) {
+        let word = self.node(node).expect("it is at rest");
+        self.nodes[node] = word.renewed().encode();
+        self.renewed[node] = true;
+    }
+
+    /// Whether the roster does not change next, and all can know of it.
     pub(crate) fn is_settled(&self, setup: &Setup) -> bool {
-        self.roster.next(setup).is_none() && self.epoch == self.roster.epoch
+        !self.may_enroll(setup) && self.epoch == self.roster.epoch
     }
 
     /// Whether a front has joined, and may look and send.
@@ -189,7 +229,11 @@ impl Memory {
             Protocol::Leased => self.broken_rule(flight.op.word(), before, new, setup),
             Protocol::Paper => None,
         };
-        let late = (flight.tenure != self.freed(flight.site)).then_some(LATE);
+        // A node that is sent to a site that has left says nothing, and is repaired. A repair that finds a newer roster leaves budgets to the
+        // next one, and so to the holder before it.
+        let is_repaired = !self.roster.has_site(flight.site.index(), setup)
+            || !setup.changes.is_empty() && matches!(word, Word::Budget(_));
+        let late = (flight.tenure != self.freed(flight.site) && !is_repaired).then_some(LATE);
         self.broken = self.broken.or(rule).or(late);
         *self.place(word) = match word {
             // As if it were not known what the word should hold.
@@ -258,6 +302,9 @@ impl Memory {
     fn check_node(&self, node: NodeId, before: u64, new: u64, setup: &Setup) -> Option<&'static str> {
         let decoded = |word: u64| Ownership::decode(word, self.locks.len());
         let Some(new) = decoded(new) else { return Some("a node's word was made to say nothing") };
+        if new.serving_site().is_some_and(|site| !self.roster.has_site(site.index(), setup)) {
+            return Some("a node serves a site that has left");
+        }
         // One that said nothing may become anything.
         let before = decoded(before)?;
         if before.generation + 1 != new.generation && setup.weakness != Weakness::NodeGeneration {
@@ -300,6 +347,11 @@ impl Memory {
         };
         (!lawful).then_some("a node was sent to a site without leaving its old one")
     }
+}
+
+/// Whether a mover may give the node to a site at once, without making it drain.
+fn is_at_rest(word: Ownership) -> bool {
+    matches!(word.state, NodeState::Free | NodeState::Held)
 }
 
 /// Compares as the memory does, or as a weak one would.

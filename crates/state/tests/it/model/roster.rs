@@ -17,6 +17,10 @@ pub(crate) enum Change {
     NodeJoins(usize),
     /// A site without nodes.
     SiteJoins(usize),
+    /// A site is to leave: no node is to come there any more.
+    SiteCloses(usize),
+    /// It has left, since no node's word names it.
+    SiteLeaves(usize),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -35,6 +39,11 @@ impl Roster {
             .then_some(Roster { epoch: self.epoch + 1, changes: self.changes + 1 })
     }
 
+    /// The change that comes next.
+    pub(crate) fn next_change(&self, setup: &Setup) -> Option<Change> {
+        setup.changes.get(self.changes).copied()
+    }
+
     /// The change that it ends with.
     pub(crate) fn last(&self, setup: &Setup) -> Option<Change> {
         self.changes.checked_sub(1).map(|last| setup.changes[last])
@@ -42,11 +51,20 @@ impl Roster {
 
     /// Whether `joins` has happened, or is no change of this world.
     fn has(&self, joins: Change, setup: &Setup) -> bool {
-        setup.changes[..self.changes].contains(&joins) || !setup.changes.contains(&joins)
+        self.has_had(joins, setup) || !setup.changes.contains(&joins)
+    }
+
+    fn has_had(&self, change: Change, setup: &Setup) -> bool {
+        setup.changes[..self.changes].contains(&change)
     }
 
     pub(crate) fn has_site(&self, site: usize, setup: &Setup) -> bool {
-        self.has(Change::SiteJoins(site), setup)
+        self.has(Change::SiteJoins(site), setup) && !self.has_had(Change::SiteLeaves(site), setup)
+    }
+
+    /// Whether no node is to come to the site any more.
+    pub(crate) fn closes(&self, site: usize, setup: &Setup) -> bool {
+        self.has_had(Change::SiteCloses(site), setup)
     }
 
     pub(crate) fn has_node(&self, node: usize, setup: &Setup) -> bool {
@@ -55,7 +73,7 @@ impl Roster {
 
     pub(crate) fn has_front(&self, front: usize, setup: &Setup) -> bool {
         let lost = Change::FrontIsLost(front);
-        self.has(Change::FrontJoins(front), setup) && !setup.changes[..self.changes].contains(&lost)
+        self.has(Change::FrontJoins(front), setup) && !self.has_had(lost, setup)
     }
 
     /// The cluster as an edge knows it by this roster.
@@ -70,6 +88,8 @@ impl Roster {
             (0..sites).map(|site| !self.has_site(site, setup)),
             (0..nodes).map(|node| !self.has_node(node, setup)),
         );
+        let lands = setup.weakness == Weakness::ClosingLands;
+        let pool = pool.with_closing((0..sites).map(|site| !lands && self.closes(site, setup)));
         match setup.weakness {
             Weakness::FrontsUnasked | Weakness::FalseAcknowledgement => pool,
             _ => {

@@ -55,6 +55,10 @@ pub(crate) enum Weakness {
     EpochReadFirst,
     /// A repair does not ask whether there is a newer roster.
     EpochUnread,
+    /// Who has a site leave does not write the words anew of nodes that are free or held.
+    RestUnfenced,
+    /// A repair lets a node land at a site that is about to leave.
+    ClosingLands,
 }
 
 /// The constants of a world.
@@ -149,6 +153,8 @@ pub(crate) enum Action {
     Return(usize),
     /// The next change of the roster is written.
     Enroll,
+    /// Who closes a site writes the word of a node that is free or held anew.
+    Renew(usize),
     /// The board's epoch is raised to that of the newest roster.
     Announce,
     /// An edge whose plan waits for a site or node that it does not know takes the newest roster.
@@ -246,9 +252,11 @@ impl World {
         }
         if self.memory.roster.epoch > self.memory.epoch {
             actions.push(Action::Announce);
-        } else if self.memory.roster.next(setup).is_some() {
+        } else if self.memory.may_enroll(setup) {
             actions.push(Action::Enroll);
         }
+        let renewed = (0..setup.homes.len()).filter(|node| self.memory.is_to_be_renewed(*node, setup));
+        actions.extend(renewed.map(Action::Renew));
         for late in 0..self.late.len() {
             actions.push(Action::Late(late));
             actions.push(Action::Drop(late));
@@ -314,6 +322,7 @@ impl World {
                 self.corrupt(word, value);
             }
             Action::Enroll => self.memory.enroll(setup),
+            Action::Renew(node) => self.memory.renew(node),
             Action::Announce => self.memory.epoch = self.memory.roster.epoch,
             Action::Learn(index) => self.edges[index].begin(setup, self.clock, &self.memory),
             Action::Return(index) => self.memory.fronts[index] = Front::new(setup.homes.len()),
@@ -431,7 +440,8 @@ impl World {
         (0..setup.homes.len()).all(|node| {
             let site = self.memory.node(node).and_then(Ownership::on_its_way);
             let lock = |site| Lock::decode(self.memory.value(Word::Lock(site)));
-            site.is_none_or(|site| lock(site).owner.is_some())
+            let has_site = |site: &SiteId| self.memory.roster.has_site(site.index(), setup);
+            site.filter(has_site).is_none_or(|site| lock(site).owner.is_some())
         })
     }
 
