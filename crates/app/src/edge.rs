@@ -138,7 +138,7 @@ pub(crate) fn adopting(
         let (adopted, answer, is_taken) = newer.adopted(adapter, move || {
             peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
             publish();
-        });
+        })?;
         let gone = || Failure::new("the thread that decides has ended, or hangs");
         sender.try_send(adopted).map_err(|_| gone())?;
         let answered = answer.recv_timeout(ADOPT_MAX).or_else(|error| match error {

@@ -389,7 +389,8 @@ impl Parts {
         &self,
         adapter: Option<AdapterMembers>,
         publish: impl FnOnce() + Send + 'static,
-    ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>) {
+    ) -> Result<(Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>), Failure> {
+        let drain_max = self.cluster.reconfig.drain_max;
         let (done, answer) = mpsc::sync_channel(1);
         let is_taken = Arc::new(AtomicBool::new(false));
         let (shared, members) = (Arc::clone(&self.members), Arc::new(members(&self.cluster)));
@@ -399,6 +400,8 @@ impl Parts {
             sites: self.sites(),
             last: self.rejected_last(),
             cuts: self.cuts().collect(),
+            drain_max,
+            timing: self.timing(drain_max)?,
             foreign: self.cluster.nodes.map(|node| node.is_foreign),
             capacities: self.capacities(),
             weights: self.cluster.balance.weights,
@@ -413,7 +416,7 @@ impl Parts {
             is_taken: Arc::clone(&is_taken),
             done,
         };
-        (adopted, answer, is_taken)
+        Ok((adopted, answer, is_taken))
     }
 
     /// Whether the site is about to leave.

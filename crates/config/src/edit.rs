@@ -33,8 +33,8 @@ pub fn remove(text: &str, name: &str) -> Result<String, String> {
         [one] => one,
         [] => {
             return Err(format!(
-                "it has no [[node]], [[edge]], [[front]] or [[site]] of the name {name:?}; of nodes that an entry with `count` makes, \
-                 none goes alone"
+                "it has no [[node]], [[edge]], [[front]] or [[site]] of the name {name:?}; to take one of \
+                 the nodes of an entry with `count` away, first write each as a [[node]] of its own, and reload"
             ));
         }
         [(one, _), (other, _), ..] => {

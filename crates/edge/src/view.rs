@@ -28,7 +28,7 @@ pub struct View {
     /// When the requests of each node's old site are cut while it drains, if they are, ns on this machine's monotonic clock.
     cut_at_ns: Box<[AtomicU64]>,
     /// How long a node drains before that.
-    drain_ns: u64,
+    drain_ns: AtomicU64,
     /// When the watch thread last refreshed it, ns on this machine's monotonic clock; 0 before the first time.
     refreshed_ns: AtomicU64,
     /// When the other edges' requests were last summed up, likewise.
@@ -106,7 +106,7 @@ impl View {
             sites: (0..sites).map(|_| site()).collect(),
             used: (AtomicUsize::new(nodes), AtomicUsize::new(sites)),
             cut_at_ns: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
-            drain_ns: 0,
+            drain_ns: AtomicU64::new(0),
             refreshed_ns: AtomicU64::new(0),
             heard_ns: AtomicU64::new(0),
             stale_ns: stale.as_nanos() as u64,
@@ -116,14 +116,14 @@ impl View {
     }
 
     /// Makes it cut the requests of the sites for which that is said, at a node that has drained for `drain_max`.
-    pub fn cutting(mut self, drain_max: Duration, sites: impl Iterator<Item = bool>) -> Self {
-        self.drain_ns = drain_max.as_nanos() as u64;
-        self.cut(sites);
+    pub fn cutting(self, drain_max: Duration, sites: impl Iterator<Item = bool>) -> Self {
+        self.cut(drain_max, sites);
         self
     }
 
-    /// Makes it cut the requests of other sites from now on.
-    pub(crate) fn cut(&self, sites: impl Iterator<Item = bool>) {
+    /// Makes it cut the requests of other sites from now on, or after another time.
+    pub(crate) fn cut(&self, drain_max: Duration, sites: impl Iterator<Item = bool>) {
+        self.drain_ns.store(drain_max.as_nanos() as u64, Ordering::Relaxed);
         self.sites.iter().zip(sites).for_each(|(site, is_cut)| site.is_cut.store(is_cut, Ordering::Relaxed));
     }
 
@@ -298,7 +298,7 @@ impl View {
     pub fn date_cut(&self, node: NodeId, ownership: Option<Ownership>, now: Time) {
         let Some(ownership) = ownership.filter(|own| own.state == NodeState::Draining) else { return };
         if self.nodes[node.index()].ownership.load(Ordering::Relaxed) != ownership.encode() {
-            let at = now.after_ns(self.drain_ns);
+            let at = now.after_ns(self.drain_ns.load(Ordering::Relaxed));
             self.cut_at_ns[node.index()].store(at.as_ns(), Ordering::Relaxed);
         }
     }

@@ -18,7 +18,7 @@ use sidelong_policy::brain::{Brain, SiteSeen};
 use sidelong_policy::cluster::{NodeView, SiteView};
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::ReconfigureSettings;
-use sidelong_reconfig::{Links, Members, Mover, Pool};
+use sidelong_reconfig::{Links, Members, Mover, Pool, Timing};
 
 use crate::adapters::{Adapter, AdapterMembers};
 use crate::clock;
@@ -50,6 +50,10 @@ pub struct Adopted {
     pub last: Slots<RejectedLast>,
     /// By slot of a site, whether its requests that outlast a drain are cut.
     pub cuts: Vec<bool>,
+    /// How long a node may drain.
+    pub drain_max: Duration,
+    /// The waits of moves that begin from now on.
+    pub timing: Timing,
     /// Which nodes there are, and whether the server of each is foreign.
     pub foreign: Slots<bool>,
     /// Each node's capacity, as far as the file says it.
@@ -211,6 +215,8 @@ impl Watch {
             sites,
             last,
             cuts,
+            drain_max,
+            timing,
             foreign,
             capacities,
             weights,
@@ -240,7 +246,7 @@ impl Watch {
                     self.gatekeeper.iter_mut().for_each(|gatekeeper| gatekeeper.vacate(site));
                 }
             }
-            self.view.cut(cuts.into_iter());
+            self.view.cut(drain_max, cuts.into_iter());
             self.view.adopt(nodes, members.sites.len());
             self.view.relist();
             // Requests know who has come before any can be sent there, which takes a scan.
@@ -250,7 +256,7 @@ impl Watch {
             }
             self.links.adopt(&members);
             self.loads.adopt(&mut self.links, &records);
-            self.mover.adopt(pool);
+            self.mover.adopt(pool, timing);
             if let (Some(gatekeeper), Some((_, promises))) = (&self.gatekeeper, &admission) {
                 gatekeeper.gate().adopt(promises, &last);
             }

@@ -16,5 +16,4 @@ pub use expose::{
 };
 pub use links::{FrontMember, Links, Members, OPERATION_MAX, Scan, SharedMembers, SiteWords};
 pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};
-pub use sidelong_state::Pool;
-pub use sidelong_state::Protocol;
+pub use sidelong_state::{Pool, Protocol, Timing};

@@ -214,7 +214,7 @@ impl Mover {
     }
 
     /// Goes by another roster from now on. What is under way ends by the one that it began with.
-    pub fn adopt(&mut self, pool: Pool) {
+    pub fn adopt(&mut self, pool: Pool, timing: Timing) {
         let sites = pool.sites().max(self.memos.len());
         self.memos.resize(sites, Memo::default());
         self.counters.resize(sites, UpdateCounter::default());
@@ -222,7 +222,7 @@ impl Mover {
         self.wrong_since.resize(sites, None);
         self.disputes.resize(sites, Dispute::default());
         self.tallies.resize(sites, Tally::default());
-        self.pool = pool;
+        (self.pool, self.timing) = (pool, timing);
     }
 
     /// Whether nothing is in progress.

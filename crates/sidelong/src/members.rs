@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sidelong_app::reload::Reload;
-use sidelong_config::edit;
+use sidelong_config::{Change, edit};
 
 use crate::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
+use crate::reload::told;
 
 #[derive(Args)]
 #[command(after_help = JOIN_END)]
@@ -85,33 +86,55 @@ Examples:
 /// Has a node join.
 pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
     let Member::Node(NodeArgs { name, server, of }) = &args.member;
-    let epoch = change(of, false, |text| edit::add_node(text, name, server))?;
+    let Changed { epoch, others } =
+        change(of, ("with", name), false, |text| edit::add_node(text, name, server))?;
     let file = of.config.display();
     let said = format!(
-        "{name} belongs to the cluster (epoch {epoch}): start it by `sidelong node {name} --config {file}`\n"
+        "{others}{name} belongs to the cluster (epoch {epoch}): start it by `sidelong node {name} --config {file}`\n"
     );
     if is_quiet { Ok(()) } else { say(said) }
 }
 
 /// Has a node, edge, front or site leave.
 pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool) -> Result<(), Failure> {
-    let epoch = change(&args.of, args.wait, |text| edit::remove(text, &args.name))?;
-    if is_quiet { Ok(()) } else { say(format!("{} has left the cluster (epoch {epoch})\n", args.name)) }
+    let name = &args.name;
+    let Changed { epoch, others } =
+        change(&args.of, ("without", name), args.wait, |text| edit::remove(text, name))?;
+    if is_quiet { Ok(()) } else { say(format!("{others}{name} has left the cluster (epoch {epoch})\n")) }
 }
 
-/// Changes the file, and has the parts go by it. If they do not, the file is as it was.
+/// What was done.
+struct Changed {
+    epoch: u64,
+    /// What else the parts go by since, in words: somebody had edited the file, and not reloaded it.
+    others: String,
+}
+
+/// Changes the file, and has the parts go by it, `how` being with or without that name. If they do not, the file is as it was.
 fn change(
     of: &FileArgs,
+    (how, name): (&str, &str),
     waits: bool,
     edit: impl FnOnce(&str) -> Result<String, String>,
-) -> Result<u64, Failure> {
+) -> Result<Changed, Failure> {
     // It may be a link to where it is kept.
     let path = std::fs::canonicalize(&of.config)?;
     let named = |why: String| Failure::new(format!("{}: {why}", of.config.display()));
     let before = std::fs::read_to_string(&path)?;
     let after = edit(&before).map_err(named)?;
     replace(&path, &after)?;
-    let reloaded = cluster::load(&path).and_then(|file| Reload::new(file)?.carry_out(of.timeout, waits));
+    let refused =
+        |Failure(why): Failure| Failure::new(format!("{how} {name} the file cannot be used: {why}"));
+    let reload = cluster::load(&path).and_then(Reload::new).map_err(refused);
+    let reloaded = reload.and_then(|reload| {
+        let is_other = |change: &&Change| change.key.split('.').nth(1) != Some(name);
+        let others: Vec<_> = reload.changes.iter().filter(is_other).cloned().collect();
+        let others = match others[..] {
+            [] => String::new(),
+            _ => format!("the file had been changed, too:\n{}", told(&others)),
+        };
+        Ok(Changed { epoch: reload.carry_out(of.timeout, waits)?, others })
+    });
     reloaded.map_err(|Failure(why)| {
         let is_untouched = std::fs::read_to_string(&path).is_ok_and(|text| text == after);
         let back = if is_untouched { replace(&path, &before) } else { Ok(()) };

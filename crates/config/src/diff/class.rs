@@ -66,7 +66,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("reconfig.high", Live),
     ("reconfig.low", Live),
     ("reconfig.lease_ms", Movers),
-    ("reconfig.drain_ms_max", Movers),
+    ("reconfig.drain_ms_max", Live),
     ("reconfig.command_ms_max", All),
     ("baseline.*", Stop("all parts must follow the same design")),
     ("limits.connections_per_client_max", Edges),

@@ -66,6 +66,7 @@ fn live_keys_take_nothing() {
         file.limits.retries = 0;
         file.limits.connect_timeout = Duration::from_micros(1500);
         file.balance.weights.cpu = 0.1;
+        file.reconfig.drain_max = Duration::from_secs(7);
         file.edges[0].access_log = Some("a.log".into());
         file.nodes[0].net_mbit = Some(100.0);
         file.edges[1].tls = vec![Tls { certificate: "c.pem".into(), key: "k.pem".into() }];
@@ -80,6 +81,7 @@ fn live_keys_take_nothing() {
         live("limits.connect_timeout_ms", Some("50.0"), "1.5"),
         live("limits.retries", Some("1"), "0"),
         live("node.n.net_mbit", None, "100.0"),
+        live("reconfig.drain_ms_max", Some("500.0"), "7000.0"),
         live("site.alpha.hosts", Some(r#"["alpha.example"]"#), hosts),
         live("site.beta.ceiling", None, "5"),
         live("site.beta.floor", Some("1"), "2"),

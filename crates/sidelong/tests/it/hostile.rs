@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::words::write_word;
-use crate::support::{Client, Cluster, Part, Running, eventually, number};
+use crate::support::{Client, Cluster, Done, Part, Running, eventually, number, until_it_succeeds};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
 const ROUNDS: u64 = 4;
@@ -31,7 +31,7 @@ const WORDS_MAX: usize = 16;
 /// What is done to the cluster.
 type Attack = fn(&mut Hostile);
 
-const ATTACKS: [(&str, Attack); 7] = [
+const ATTACKS: [(&str, Attack); 8] = [
     ("kill", Hostile::kill),
     ("kill up", Hostile::kill_up),
     ("stop", Hostile::stop),
@@ -39,6 +39,7 @@ const ATTACKS: [(&str, Attack); 7] = [
     ("overwrite", Hostile::overwrite),
     ("spoil", Hostile::spoil),
     ("delete", Hostile::delete),
+    ("reload", Hostile::reload),
 ];
 
 struct Hostile {
@@ -66,9 +67,10 @@ impl Hostile {
         parts.into_iter().nth(index)
     }
 
-    /// One of the files of the run directory, if there are any.
+    /// One of the files of the run directory, if there are any, those of the roster among them.
     fn file(&mut self) -> Option<PathBuf> {
-        let entries = fs::read_dir(self.cluster.run_dir()).into_iter().flatten().flatten();
+        let places = [self.cluster.run_dir(), self.cluster.run_dir().join("roster")];
+        let entries = places.into_iter().flat_map(fs::read_dir).flatten().flatten();
         let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
         files.sort();
         let index = self.below(files.len().max(1));
@@ -151,6 +153,18 @@ impl Hostile {
         while self.cluster.run_dir().exists() && fs::remove_dir_all(self.cluster.run_dir()).is_err() {}
     }
 
+    /// Has the parts go by a changed file, while they may be stopped, or about to end.
+    fn reload(&mut self) {
+        let done = self.change();
+        assert!(matches!(done.code, Some(0 | 2)), "{done:?}");
+    }
+
+    fn change(&mut self) -> Done {
+        let limits = &mut self.cluster.file.limits;
+        limits.retries = 1 - limits.retries.min(1);
+        self.cluster.run(&["reload", "--timeout", "1s"])
+    }
+
     fn round(&mut self) {
         for _ in 0..=self.below(2) {
             let (name, attack) = ATTACKS[self.below(ATTACKS.len())];
@@ -166,6 +180,7 @@ impl Hostile {
         self.cluster.await_whole(&mut self.up);
         let before = self.moves();
         eventually("nodes move on", || self.moves() != before);
+        until_it_succeeds(|| self.change());
         check_ends(&self.up.out());
     }
 
