@@ -171,7 +171,7 @@ impl Hand {
     /// # Errors
     /// If it cannot be held, with the reason.
     pub(crate) fn leave(&mut self) -> Result<Ownership, Failure> {
-        let deadline = Instant::now() + BUSY_MAX;
+        let mut deadline = Instant::now() + BUSY_MAX;
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
         loop {
             let own = self.own()?;
@@ -180,7 +180,7 @@ impl Hand {
                 match self.step() {
                     // Somebody else has freed or held it meanwhile.
                     Err(_) if is_at_rest(self.own()?) => {
-                        self.rest(deadline)?;
+                        deadline = Instant::now() + BUSY_MAX;
                         continue;
                     }
                     stepped => return stepped.map(|()| own),
@@ -223,7 +223,7 @@ impl Hand {
     /// If it cannot leave its site, with the reason.
     pub(crate) fn free(&mut self, closing: &[SiteId], stays: SiteId) -> Result<(), Failure> {
         self.force = true;
-        let deadline = Instant::now() + self.parts.cluster.reconfig.drain_max + BUSY_MAX;
+        let mut deadline = Instant::now() + self.parts.cluster.reconfig.drain_max + BUSY_MAX;
         let mut was_held = None;
         loop {
             let own = self.own()?;
@@ -248,6 +248,8 @@ impl Hand {
                 NodeState::Serving | NodeState::Pinned => {
                     was_held = Some(false);
                     self.step()?;
+                    // Its requests may have taken long.
+                    deadline = Instant::now() + BUSY_MAX;
                 }
                 NodeState::Free | NodeState::Draining | NodeState::Changing => {}
             }

@@ -135,10 +135,11 @@ pub(crate) fn adopting(
         let newer = parts.by(cluster);
         let (peers, others) = (peers.clone(), newer.peers(&name));
         let Ready { adapter, publish } = prepare(&newer)?;
-        let (adopted, answer, is_taken) = newer.adopted(adapter, move || {
+        let timing = newer.timing(newer.cluster.reconfig.drain_max)?;
+        let (adopted, answer, is_taken) = newer.adopted((adapter, timing), move || {
             peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
             publish();
-        })?;
+        });
         let gone = || Failure::new("the thread that decides has ended, or hangs");
         sender.try_send(adopted).map_err(|_| gone())?;
         let answered = answer.recv_timeout(ADOPT_MAX).or_else(|error| match error {

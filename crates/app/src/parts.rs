@@ -387,10 +387,9 @@ impl Parts {
     /// What the thread that scans and decides adopts of it, where it answers, and whether it has begun. It has an adapter go by it, too, and others with `publish`.
     pub(crate) fn adopted(
         &self,
-        adapter: Option<AdapterMembers>,
+        (adapter, timing): (Option<AdapterMembers>, Timing),
         publish: impl FnOnce() + Send + 'static,
-    ) -> Result<(Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>), Failure> {
-        let drain_max = self.cluster.reconfig.drain_max;
+    ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>) {
         let (done, answer) = mpsc::sync_channel(1);
         let is_taken = Arc::new(AtomicBool::new(false));
         let (shared, members) = (Arc::clone(&self.members), Arc::new(members(&self.cluster)));
@@ -400,8 +399,8 @@ impl Parts {
             sites: self.sites(),
             last: self.rejected_last(),
             cuts: self.cuts().collect(),
-            drain_max,
-            timing: self.timing(drain_max)?,
+            drain_max: self.cluster.reconfig.drain_max,
+            timing,
             foreign: self.cluster.nodes.map(|node| node.is_foreign),
             capacities: self.capacities(),
             weights: self.cluster.balance.weights,
@@ -416,7 +415,7 @@ impl Parts {
             is_taken: Arc::clone(&is_taken),
             done,
         };
-        Ok((adopted, answer, is_taken))
+        (adopted, answer, is_taken)
     }
 
     /// Whether the site is about to leave.

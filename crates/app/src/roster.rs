@@ -15,7 +15,8 @@ use sidelong_config::{
 };
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
 use sidelong_layout::{
-    FrontMap, HEADER_EPOCH, LOAD_SHAPES, Ownership, RegionKind, WORDS_BYTES, WORDS_OWNERSHIP, fnv1a, mix64,
+    FrontMap, HEADER_EPOCH, LOAD_SHAPES, Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP, fnv1a,
+    mix64,
 };
 use sidelong_reconfig::{front_region, load_region, words_region};
 
@@ -275,14 +276,20 @@ pub fn as_it_serves(cluster: Cluster) -> Cluster {
     let current = newest.filter(|newest| newest.is_alive(&run)).and_then(|newest| newest.cluster().ok());
     let Some(current) = current.filter(|current| current.name == cluster.name) else { return cluster };
     let mut initiator = Initiator::new();
-    let mut site_of = |name: &str| {
+    let mut own_of = |name: &str| {
         let shapes = [(RegionKind::Words, WORDS_BYTES)];
         let word = read_word(&run, &mut initiator, (&words_region(name), &shapes), WORDS_OWNERSHIP)?;
-        let site = Ownership::decode(word, current.capacity.sites)?.serving_site()?;
+        Ownership::decode(word, current.capacity.sites)
+    };
+    let slot_of = |site: SiteId| {
         let name = &current.sites.get(site.index())?.name;
         cluster.sites.position(|site| site.name == *name)
     };
-    let nodes = cluster.nodes.map(|node| config::Node { site: site_of(&node.name), ..node.clone() });
+    let nodes = cluster.nodes.map(|node| {
+        // One that has never run is where the file has it.
+        let site = own_of(&node.name).map_or(node.site, |own| own.serving_site().and_then(slot_of));
+        config::Node { site, ..node.clone() }
+    });
     Cluster { nodes, ..cluster }
 }
 

@@ -11,6 +11,7 @@ use toml::{Table, Value};
 use crate::cluster::Cluster;
 use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, NodeEntry};
+use crate::words::MovedBy;
 
 /// One key that differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,6 +125,7 @@ impl Pair<'_> {
         let agents = || nodes.values().filter(|node| node.is_foreign && !node.is_exclusive);
         let parts: Vec<String> = match class {
             Live => return Takes::Nothing,
+            Policy if self.old_cluster.baseline.by == MovedBy::Edge => return Takes::Nothing,
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
             Certificates if self.has_tls(self.old, key) == self.has_tls(self.new, key) => {
                 return Takes::Nothing;
@@ -139,7 +141,7 @@ impl Pair<'_> {
             Own | Certificates => own(),
             OwnAndMovers | Server => own().into_iter().chain(movers()).collect(),
             EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
-            Nodes => nodes_all().collect(),
+            Nodes | Policy => nodes_all().collect(),
             Edges => edges.iter().map(|edge| edge.name.clone()).collect(),
             Movers | Target => movers().collect(),
             Caches => cache.peers.iter().map(|peer| peer.name.clone()).collect(),

@@ -123,8 +123,7 @@ fn change(
     let before = std::fs::read_to_string(&path)?;
     let after = edit(&before).map_err(named)?;
     replace(&path, &after)?;
-    let refused =
-        |Failure(why): Failure| Failure::new(format!("{how} {name} the file cannot be used: {why}"));
+    let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
     let reload = cluster::load(&path).and_then(Reload::new).map_err(refused);
     let reloaded = reload.and_then(|reload| {
         let is_other = |change: &&Change| change.key.split('.').nth(1) != Some(name);

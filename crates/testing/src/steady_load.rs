@@ -64,8 +64,12 @@ pub fn asks(address: SocketAddr, host: &str) -> Attempt {
 
 fn go_on(mut attempt: Attempt, stop: &AtomicBool) -> Vec<String> {
     let mut failed = Vec::new();
-    while !stop.load(Ordering::Relaxed) && failed.len() < KEPT_MAX {
+    // Once in any case.
+    loop {
         failed.extend(attempt().err().map(|why| why.to_string()));
+        if stop.load(Ordering::Relaxed) || failed.len() >= KEPT_MAX {
+            break;
+        }
     }
     failed
 }

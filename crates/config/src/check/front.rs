@@ -44,12 +44,29 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
                 "keywords of a server of HAProxy, without ; \\ # or quotes, such as \"check\"".into(),
             )
         })?;
+        const OURS: [&str; 5] = ["weight", "id", "enabled", "disabled", "backup"];
+        let taken = keywords.split(' ').find(|word| OURS.contains(word));
+        expect(taken.is_none(), at.key("add_servers"), || {
+            let word = taken.unwrap_or_default();
+            (
+                format!("{}: add_servers has {word}", who()),
+                format!("none of {}: the front sets them", OURS.join(", ")),
+            )
+        })?;
     }
     for site in entry.backends.keys() {
         expect(file.sites.iter().any(|one| one.name == *site), at.key("backends"), || {
             (format!("{}: no site {:?}", who(), excerpt(site)), "the names of sites".into())
         })?;
     }
+    let backend = |site: &str| entry.backends.get(site).map_or(site, String::as_str).to_owned();
+    let mut seen = std::collections::BTreeSet::new();
+    let twice =
+        file.sites.iter().map(|site| backend(&site.name)).find(|backend| !seen.insert(backend.clone()));
+    expect(!is_haproxy || twice.is_none(), at.key("backends"), || {
+        let found = format!("{}: two sites with the backend {:?}", who(), twice.unwrap_or_default());
+        (found, "a backend for each site".into())
+    })?;
     let is_connect = entry.proxy == Proxy::Connect;
     expect(is_connect || entry.cgroup.is_none(), at.key("cgroup"), || {
         (

@@ -9,6 +9,8 @@ pub(super) enum Class {
     Live,
     /// As `Live`, unless it turns admission on or off, for which edges and fronts are built differently.
     Target,
+    /// As `Live`. In the baseline in which nodes decide on moves, they restart.
+    Policy,
     /// As `Live`, unless the edge begins to speak TLS, or ceases to: then it restarts.
     Certificates,
     /// The part whose entry has the key restarts; of an entry of several nodes, all of them.
@@ -57,16 +59,16 @@ const CLASSES: &[(&str, Class)] = &[
     ("load.proc_period_ms", Nodes),
     ("load.stale_ms", All),
     ("balance.policy", Movers),
-    ("balance.weights.*", Live),
+    ("balance.weights.*", Policy),
     ("admission.rule", Movers),
     ("admission.rotation_s", Movers),
-    ("reconfig.history_ms", Live),
+    ("reconfig.history_ms", Policy),
     ("reconfig.sensitivity_ms", Movers),
     ("reconfig.settle_ms", Movers),
-    ("reconfig.high", Live),
-    ("reconfig.low", Live),
+    ("reconfig.high", Policy),
+    ("reconfig.low", Policy),
     ("reconfig.lease_ms", Movers),
-    ("reconfig.drain_ms_max", Live),
+    ("reconfig.drain_ms_max", Policy),
     ("reconfig.command_ms_max", All),
     ("baseline.*", Stop("all parts must follow the same design")),
     ("limits.connections_per_client_max", Edges),
@@ -123,16 +125,17 @@ const CLASSES: &[(&str, Class)] = &[
     ("node.*.serves.*", Server),
     ("node.*.fabric_listen", OwnAndMovers),
     ("node.*.admin", Own),
-    // What movers make of these, the node's capacity, they take over.
-    ("node.*.workers", Own),
-    ("node.*.service", Own),
-    ("node.*.service_ms", Own),
-    ("node.*.root", Own),
+    ("node.*.workers", OwnAndMovers),
+    // A node's speed beside the others' follows from its service time, which it has unless it serves files.
+    ("node.*.service", OwnAndMovers),
+    ("node.*.service_ms", OwnAndMovers),
+    ("node.*.root", OwnAndMovers),
     ("node.*.slowdown", Own),
     ("node.*.queue_depth_max", Own),
-    ("node.*.cpu_share", Own),
-    ("node.*.cpus", Live),
-    ("node.*.net_mbit", Live),
+    // The default of `cpus`.
+    ("node.*.cpu_share", OwnAndMovers),
+    ("node.*.cpus", Policy),
+    ("node.*.net_mbit", Policy),
     // Whether a node has one decides by which scheme its load is read.
     ("node.*.cgroup", OwnAndMovers),
     ("node.*.unit", Own),

@@ -99,7 +99,7 @@ fn the_parts_that_read_a_key_restart() {
         (|file| file.reconfig.lease *= 2, "reconfig.lease_ms", &EDGES),
         (|file| file.ganglia.group = "other".into(), "ganglia.group", &EDGES),
         (|file| file.nodes[0].queue_depth_max = Some(5), "node.n.queue_depth_max", &NODES),
-        (|file| file.nodes[0].workers = Some(3), "node.n.workers", &NODES),
+        (|file| file.nodes[0].workers = Some(3), "node.n.workers", &all),
         (|file| file.load.stale *= 2, "load.stale_ms", &all),
     ];
     for (edit, key, parts) in cases {

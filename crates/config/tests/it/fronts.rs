@@ -20,7 +20,11 @@ fn only_a_haproxy_that_chooses_reads_files() {
         error.ends_with("expected by = \"choose\" with them: by weights HAProxy reads no files"),
         "{error}"
     );
-    for keys in ["by = \"choose\"\nadd_servers = \"check\"", "add_servers = \"check; del server a/b\""] {
+    for keys in [
+        "by = \"choose\"\nadd_servers = \"check\"",
+        "add_servers = \"check; del server a/b\"",
+        "add_servers = \"check weight 1\"",
+    ] {
         let error = of(&format!("proxy = \"haproxy\"\nsocket = \"/s\"\n{keys}"));
         assert!(error.contains("add_servers"), "{error}");
     }

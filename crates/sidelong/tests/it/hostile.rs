@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::words::write_word;
-use crate::support::{Client, Cluster, Done, Part, Running, eventually, number, until_it_succeeds};
+use crate::support::{Client, Cluster, Part, Running, eventually, number, until_it_succeeds};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
 const ROUNDS: u64 = 4;
@@ -23,6 +23,7 @@ const SEED: u64 = 7;
 const ENDS: [&str; 4] = ["exit status: 0", "exit status: 2", "signal: 9 (SIGKILL)", "signal: 15 (SIGTERM)"];
 /// Longest time for which something is withheld.
 const HELD_MS_MAX: u64 = 1500;
+const RELOAD: [&str; 3] = ["reload", "--timeout", "1s"];
 /// Connections to a part that has descriptors for a tenth of them.
 const CONNECTIONS: usize = 100;
 /// Most words that are overwritten at once.
@@ -155,14 +156,14 @@ impl Hostile {
 
     /// Has the parts go by a changed file, while they may be stopped, or about to end.
     fn reload(&mut self) {
-        let done = self.change();
+        self.change();
+        let done = self.cluster.run(&RELOAD);
         assert!(matches!(done.code, Some(0 | 2)), "{done:?}");
     }
 
-    fn change(&mut self) -> Done {
-        let limits = &mut self.cluster.file.limits;
-        limits.retries = 1 - limits.retries.min(1);
-        self.cluster.run(&["reload", "--timeout", "1s"])
+    /// Changes a setting in the file, to one that it has not had.
+    fn change(&mut self) {
+        self.cluster.file.limits.connect_timeout += Duration::from_millis(1);
     }
 
     fn round(&mut self) {
@@ -180,7 +181,9 @@ impl Hostile {
         self.cluster.await_whole(&mut self.up);
         let before = self.moves();
         eventually("nodes move on", || self.moves() != before);
-        until_it_succeeds(|| self.change());
+        self.change();
+        let said = until_it_succeeds(|| self.cluster.run(&RELOAD));
+        assert!(said.contains("limits.connect_timeout_ms"), "{said}");
         check_ends(&self.up.out());
     }
 

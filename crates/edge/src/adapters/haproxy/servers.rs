@@ -232,6 +232,7 @@ impl Servers {
             (sites[site], fixed[site], is_there[site]) = (Vec::new(), false, false);
         }
         self.refused.clear();
+        self.paused.retain(|(site, _)| !is_other_site(*site));
         noted.retain(|(site, node)| !is_other(*node) && !is_other_site(*site));
         let numbered = || cluster.nodes.entries();
         self.by_address = numbered().filter_map(|(node, at)| Some((at.address?, node))).collect();
@@ -287,22 +288,14 @@ impl Servers {
         }
     }
 
-    /// Adds a server for each node that has none, and deletes those whose node has left.
+    /// Deletes the servers whose node has left, and adds one for each node that has none.
     fn come_and_gone(&self) -> Vec<(SiteId, Vec<String>)> {
         let Some(keywords) = &self.cluster.added else { return Vec::new() };
         let mut commands = Vec::new();
         for (site, backend) in self.cluster.backends.entries().filter(|(site, _)| self.is_there[*site]) {
-            let id = SiteId::new(site);
+            let (id, listed) = (SiteId::new(site), &self.sites[site]);
             let of = |name: &str| format!("{backend}/{name}");
-            for (node, at) in self.cluster.nodes.entries() {
-                let has_one = self.sites[site].iter().any(|(of, _)| *of == Some(NodeId::new(node)));
-                if let Some(address) =
-                    at.address.filter(|_| !has_one && !self.refused.contains(&(site, node)))
-                {
-                    commands.push((id, add_server(&of(&at.name), address, ADDED + node as u32, keywords)));
-                }
-            }
-            for (node, server) in self.sites[site].iter().filter(|(_, server)| server.id >= ADDED) {
+            for (node, server) in listed.iter().filter(|(_, server)| server.id >= ADDED) {
                 let is_paused = self.paused.contains(&(site, server.name.clone()));
                 match node {
                     None if server.current + server.queued == 0 => {
@@ -312,6 +305,20 @@ impl Servers {
                         commands.push((id, vec![enable_server(&of(&server.name))]));
                     }
                     _ => {}
+                }
+            }
+            let has_number = |number: &u32| listed.iter().any(|(_, server)| server.id == *number);
+            let mut numbers = (ADDED..).filter(|number| !has_number(number));
+            for (node, at) in
+                self.cluster.nodes.entries().filter(|(node, _)| !self.refused.contains(&(site, *node)))
+            {
+                // A server of that name that is another's, or is to be deleted, goes first.
+                let has_one = |(of, server): &(Option<NodeId>, Server)| {
+                    *of == Some(NodeId::new(node)) || server.name == at.name
+                };
+                if let Some(address) = at.address.filter(|_| !listed.iter().any(has_one)) {
+                    let number = numbers.next().unwrap_or(ADDED);
+                    commands.push((id, add_server(&of(&at.name), address, number, keywords)));
                 }
             }
         }
@@ -379,6 +386,8 @@ impl Servers {
                 Some("enable") if command.starts_with("enable server ") && refusal.is_none() => {
                     self.paused.remove(&at);
                 }
+                // Its name and its number are free.
+                Some("del") if refusal.is_none() => self.refused.retain(|(of, _)| *of != site),
                 _ => {}
             }
             let Some(reply) = refusal else { continue };
@@ -454,7 +463,9 @@ impl Servers {
 
     fn node_of(&self, server: &Server) -> Option<NodeId> {
         let by_address = server.address.and_then(|address| self.by_address.get(&address));
-        by_address.or_else(|| self.by_name.get(&server.name)).map(|node| NodeId::new(*node))
+        // One that was added has the address that its node had then.
+        let by_name = || self.by_name.get(&server.name).filter(|_| server.id < ADDED);
+        by_address.or_else(by_name).map(|node| NodeId::new(*node))
     }
 
     fn take_node(&mut self, node: usize, wanted: &Wanted, stopped: bool, is_first: bool, now: Time) {

@@ -310,12 +310,12 @@ fn servers_are_added_for_nodes_without_one_and_deleted_with_their_nodes() {
     assert_eq!(changes(&servers, &idle), [""; 0], "nothing is known of HAProxy");
     hears(&mut servers, &idle, &[], &[("n1", 1, 1, "UP")]);
     let added = [
-        "add server alpha/two 10.0.0.1:2 weight 0 id 1073741825 check inter 1s",
+        "add server alpha/two 10.0.0.1:2 weight 0 id 1073741824 check inter 1s",
         "enable health alpha/two",
         "enable server alpha/two",
     ];
     assert_eq!(changes(&servers, &idle), added);
-    let two = ("two", ADDED + 1, 2, "UP");
+    let two = ("two", ADDED, 2, "UP");
     hears(&mut servers, &idle, &["New server registered.\n", "", ""], &[("n1", 1, 1, "UP"), two]);
     assert_eq!(changes(&servers, &idle), [""; 0]);
     assert!(!servers.notes().iter().any(|note| matches!(note, Note::Missing(ALPHA, _))));
@@ -325,7 +325,7 @@ fn servers_are_added_for_nodes_without_one_and_deleted_with_their_nodes() {
     servers.adopt(Arc::new(HaproxyCluster { nodes: one, ..adds.clone() }));
     let deleted = ["disable server alpha/two", "del server alpha/two"];
     assert_eq!(changes(&servers, &idle), deleted);
-    let held = ("two", ADDED + 1, 2, "MAINT");
+    let held = ("two", ADDED, 2, "MAINT");
     hears(
         &mut servers,
         &idle,
@@ -335,6 +335,16 @@ fn servers_are_added_for_nodes_without_one_and_deleted_with_their_nodes() {
     assert_eq!(changes(&servers, &idle), deleted);
     servers.adopt(Arc::new(adds.clone()));
     assert_eq!(changes(&servers, &idle), ["enable server alpha/two"]);
+
+    // A node that has another address gets another server.
+    let moved = |at: &HaproxyNode| HaproxyNode {
+        address: Some(SocketAddr::from(([10, 0, 0, 1], if at.name == "two" { 9 } else { 1 }))),
+        ..at.clone()
+    };
+    servers.adopt(Arc::new(HaproxyCluster { nodes: adds.nodes.map(moved), ..adds.clone() }));
+    assert_eq!(changes(&servers, &idle), deleted);
+    hears(&mut servers, &idle, &["", "Server deleted.\n"], &[("n1", 1, 1, "UP")]);
+    assert_eq!(changes(&servers, &idle)[0], added[0].replace("10.0.0.1:2 ", "10.0.0.1:9 "));
 
     // A reload of HAProxy forgets what was added. A backend that takes no more servers is told once.
     let mut servers = Servers::new(Arc::new(adds));
