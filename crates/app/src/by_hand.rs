@@ -53,6 +53,11 @@ pub fn check(cluster: &Cluster) -> Result<(), Failure> {
     }
 }
 
+/// Whether a mover may give the node to a site at once, without making it drain.
+fn is_at_rest(own: Ownership) -> bool {
+    matches!(own.state, NodeState::Free | NodeState::Held)
+}
+
 /// A person's links to a running cluster.
 pub struct Hand {
     parts: Parts,
@@ -175,7 +180,6 @@ impl Hand {
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
         loop {
             let own = self.own()?;
-            let is_at_rest = |own: Ownership| matches!(own.state, NodeState::Held | NodeState::Free);
             if !is_at_rest(own) {
                 match self.step() {
                     // Somebody else has freed or held it meanwhile.
@@ -230,8 +234,7 @@ impl Hand {
             let is_of_it = |site: Option<SiteId>| site.is_some_and(|site| closing.contains(&site));
             if !is_of_it(own.site) && !is_of_it(own.next) {
                 // Whoever has read the epoch before could yet give one that is free or held to a site that closes. Then its word has changed.
-                let is_at_rest = matches!(own.state, NodeState::Free | NodeState::Held);
-                if !is_at_rest || self.swap(own, own.renewed()) {
+                if !is_at_rest(own) || self.swap(own, own.renewed()) {
                     return Ok(());
                 }
                 self.rest(deadline)?;

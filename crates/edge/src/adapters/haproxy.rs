@@ -10,8 +10,8 @@
 //! ([`verdicts`]); by choice its Lua asks memory for that, too.
 //!
 //! A thread of its own talks to HAProxy, so that the watch thread never waits for it. They share what is wanted and what was
-//! counted, under locks that the watch thread only tries. The weights outlast the front. It never changes a server's
-//! administrative state: what a person has put into maintenance stays there.
+//! counted, under locks that the watch thread only tries. The weights outlast the front. It never changes the
+//! administrative state of a server of HAProxy's file: what a person has put into maintenance stays there.
 
 mod driver;
 pub(crate) mod protocol;

@@ -9,13 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use sidelong_config::{NodeEntry, SiteEntry};
 use sidelong_layout::{NodeState, Ownership, WORDS_OWNERSHIP};
 
 use crate::support::lasting::{Server, WebSocket, clients};
-use crate::support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy};
-use crate::support::servers::readable;
+use crate::support::proxies::{EnvoysMemory, Kind, module, proxy};
 use crate::support::steady_load::{Attempt, asks};
 use crate::support::words::read_word;
 use crate::support::{Cluster, Running, SteadyLoad, eventually, number, try_get, until_it_succeeds};
@@ -133,18 +131,12 @@ impl Churn {
         let address = self.cluster.edge(1);
         let mut edge = self.cluster.part("edge", "edge2");
         self.cluster.await_serving(&mut edge);
-        let mut socket = WebSocket::open(address, "alpha.test").unwrap();
         let [_, mut upload, mut stream] = clients(address, "beta.test");
         [&mut upload, &mut stream].into_iter().for_each(|client| client().unwrap());
-        std::thread::scope(|scope| {
-            let lasting = scope.spawn(move || {
-                socket.chats()?;
-                socket.close()
-            });
-            let sending = scope.spawn(upload);
+        under_a_chat(address, "alpha.test", || {
+            let sending = std::thread::spawn(upload);
             self.cluster.file.edges.pop();
             self.reload();
-            lasting.join().unwrap().unwrap();
             // It may have come too late to be accepted.
             let sent = sending.join().unwrap();
             let is_late = |why: &io::Error| {
@@ -163,31 +155,17 @@ impl Churn {
         eventually("the site is served", || {
             try_get(address, "gamma.test", "/").is_ok_and(|reply| reply.status == 200)
         });
-        let mut socket = WebSocket::open(address, "gamma.test").unwrap();
-        let [_, mut upload, mut stream] = clients(address, "gamma.test");
-        [&mut upload, &mut stream].into_iter().for_each(|client| client().unwrap());
-        std::thread::scope(|scope| {
-            let lasting = scope.spawn(move || {
-                socket.chats()?;
-                socket.close()
-            });
+        clients(address, "gamma.test").iter_mut().for_each(|client| client().unwrap());
+        under_a_chat(address, "gamma.test", || {
             self.cluster.file.sites.pop();
             self.reload();
-            lasting.join().unwrap().unwrap();
         });
         assert_eq!(try_get(address, "gamma.test", "/").unwrap().status, 421, "gamma has left");
     }
 
     /// A front joins, its proxy serves, and both leave. Nothing is done if the proxy is not here, which is printed.
     fn front(&mut self, kind: Kind) {
-        let mut front = kind.front(&self.cluster, "web1");
-        if geteuid().is_root() && kind.reads_memory() {
-            // The proxy's workers then have another user.
-            let dir = self.cluster.path("front");
-            std::fs::create_dir_all(&dir).unwrap();
-            [dir.parent().unwrap(), &dir].into_iter().for_each(|path| readable(path, 0o755));
-            (front.dir, front.group) = (Some(dir), Some(WORKERS.to_owned()));
-        }
+        let front = kind.front_of_workers(&self.cluster, "web1");
         self.cluster.file.fronts.push(front);
         let Some(module) = module(&self.cluster, kind) else {
             self.cluster.file.fronts.clear();
@@ -241,6 +219,17 @@ impl Churn {
     fn held(&self) -> [(u64, u64); 2] {
         [&self.edge, &self.agents[0]].map(|part| (part.resident_bytes(), part.descriptors()))
     }
+}
+
+/// Does it while a WebSocket is open, which nothing cuts.
+fn under_a_chat(address: SocketAddr, host: &str, work: impl FnOnce()) {
+    let mut socket = WebSocket::open(address, host).unwrap();
+    let lasting = std::thread::spawn(move || {
+        socket.chats()?;
+        socket.close()
+    });
+    work();
+    lasting.join().unwrap().unwrap();
 }
 
 /// At a pace.

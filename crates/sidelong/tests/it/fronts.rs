@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use sidelong_config::{Configuration, Drain, FrontEntry, NodeEntry, Proxy};
 use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 
 use crate::support::foreign::move_to_and_fro;
-use crate::support::proxies::{EnvoysMemory, Kind, ROOM, WORKERS, module, proxy, sent};
-use crate::support::servers::readable;
+use crate::support::proxies::{EnvoysMemory, Kind, ROOM, module, proxy, sent};
 use crate::support::servers::{
     Load, family, gunicorn, haproxy_program, processes_of, requests_at, requests_of, sites_at_once,
 };
@@ -86,14 +85,7 @@ impl Controlled {
     fn start(kind: Kind, change: impl FnOnce(&mut Cluster)) -> Option<Controlled> {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.edges.clear();
-        let mut front = FrontEntry { admin: Some(cluster.at(9001)), ..kind.front(&cluster, "web1") };
-        if geteuid().is_root() && kind.reads_memory() {
-            // The proxy's workers then have another user.
-            let dir = cluster.path("front");
-            std::fs::create_dir(&dir).unwrap();
-            [dir.parent().unwrap(), &dir].into_iter().for_each(|path| readable(path, 0o755));
-            (front.dir, front.group) = (Some(dir), Some(WORKERS.to_owned()));
-        }
+        let front = FrontEntry { admin: Some(cluster.at(9001)), ..kind.front_of_workers(&cluster, "web1") };
         cluster.file.fronts.push(front);
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
         // The servers' answers take 100 ms, and a busy machine's time. For as long no node leaves a HAProxy that was started.

@@ -288,11 +288,18 @@ impl Servers {
         }
     }
 
+    /// The address of a server that is added for a node which has none in the site's backend.
+    fn added_at(&self, site: usize, node: usize, at: &HaproxyNode) -> Option<SocketAddr> {
+        let takes =
+            self.cluster.added.is_some() && self.is_there[site] && !self.refused.contains(&(site, node));
+        at.address.filter(|_| takes)
+    }
+
     /// Deletes the servers whose node has left, and adds one for each node that has none.
     fn come_and_gone(&self) -> Vec<(SiteId, Vec<String>)> {
         let Some(keywords) = &self.cluster.added else { return Vec::new() };
         let mut commands = Vec::new();
-        for (site, backend) in self.cluster.backends.entries().filter(|(site, _)| self.is_there[*site]) {
+        for (site, backend) in self.cluster.backends.entries() {
             let (id, listed) = (SiteId::new(site), &self.sites[site]);
             let of = |name: &str| format!("{backend}/{name}");
             for (node, server) in listed.iter().filter(|(_, server)| server.id >= ADDED) {
@@ -309,14 +316,12 @@ impl Servers {
             }
             let has_number = |number: &u32| listed.iter().any(|(_, server)| server.id == *number);
             let mut numbers = (ADDED..).filter(|number| !has_number(number));
-            for (node, at) in
-                self.cluster.nodes.entries().filter(|(node, _)| !self.refused.contains(&(site, *node)))
-            {
+            for (node, at) in self.cluster.nodes.entries() {
                 // A server of that name that is another's, or is to be deleted, goes first.
                 let has_one = |(of, server): &(Option<NodeId>, Server)| {
                     *of == Some(NodeId::new(node)) || server.name == at.name
                 };
-                if let Some(address) = at.address.filter(|_| !listed.iter().any(has_one)) {
+                if let Some(address) = self.added_at(site, node, at).filter(|_| !listed.iter().any(has_one)) {
                     let number = numbers.next().unwrap_or(ADDED);
                     commands.push((id, add_server(&of(&at.name), address, number, keywords)));
                 }
@@ -449,11 +454,7 @@ impl Servers {
             }
             for (node, at) in cluster.nodes.entries() {
                 let has_one = listed.iter().any(|(of, _)| *of == Some(NodeId::new(node)));
-                let is_added = cluster.added.is_some()
-                    && at.address.is_some()
-                    && self.is_there[site]
-                    && !self.refused.contains(&(site, node));
-                if !has_one && !is_added && self.noted.insert((site, node)) {
+                if !has_one && self.added_at(site, node, at).is_none() && self.noted.insert((site, node)) {
                     self.notes.push(Note::Missing(id, NodeId::new(node)));
                 }
             }

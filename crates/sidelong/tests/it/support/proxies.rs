@@ -6,13 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::geteuid;
 use sidelong_config::{ControlledBy, FrontEntry, Proxy};
 use sidelong_layout::{ChoiceMap, NodeId, WorkersMap};
 
 use super::httpd::made;
 use sidelong_harness::programs::{self, Httpd, Nginx};
 
-use super::servers::haproxy_program;
+use super::servers::{haproxy_program, readable};
 use super::{Cluster, run, skipped};
 
 /// The user and group of the proxy's workers, if it is started by root.
@@ -43,6 +44,18 @@ impl Kind {
         }
         if self == Kind::HaproxyByChoice {
             front.by = Some(ControlledBy::Choose);
+        }
+        front
+    }
+
+    /// The entry of a front whose proxy has workers of another user, if this is root: with a directory that both may use.
+    pub fn front_of_workers(self, cluster: &Cluster, name: &str) -> FrontEntry {
+        let mut front = self.front(cluster, name);
+        if geteuid().is_root() && self.reads_memory() {
+            let dir = cluster.path("front");
+            std::fs::create_dir_all(&dir).unwrap();
+            [dir.parent().unwrap(), &dir].into_iter().for_each(|path| readable(path, 0o755));
+            (front.dir, front.group) = (Some(dir), Some(WORKERS.to_owned()));
         }
         front
     }
