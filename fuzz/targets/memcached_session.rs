@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidelong_cache::{Cache, Counters, Host, Row, Rows, Session, Settings, Wants, World};
+use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_policy::cache::store::Eviction;
 
 const ITEM_BYTES_MAX: usize = 1024;
@@ -34,8 +34,7 @@ fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
         unix_at_0: 1_700_000_000,
         out_bytes_max: OUT_BYTES_MAX,
         version: "1",
-        users: None,
-        rows: &|_: Rows, _: &mut Row<'_>| {},
+        ..World::default()
     };
     let (mut waiting, mut answers) = (Vec::new(), Vec::new());
     for piece in pieces {

@@ -1,5 +1,6 @@
 //! A cache that memcached's clients use, alone or as one of a cluster's.
 
+mod member;
 mod metrics;
 
 use std::fs::{self, Permissions};
@@ -16,21 +17,21 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_cache::neighbours::{Neighbours, Peer};
-use sidelong_cache::server::{self, Listener, Options, Way};
+use sidelong_cache::server::{self, Listener, Options};
 use sidelong_cache::{Cache, Login, Near, Published, Settings, Users};
-use sidelong_config::{CachePeer, Cluster};
+use sidelong_config::Cluster;
 use sidelong_edge::Admin;
 use sidelong_fabric::{Access, RegionSpec};
-use sidelong_layout::{CacheMap, RegionKind};
+use sidelong_layout::RegionKind;
 use sidelong_os::{monotonic_ns, raise_open_files};
 use sidelong_policy::cache::store::Eviction;
 use sidelong_tls::{Certificate, ClientCa, RENEW_EVERY, Tls, TlsError};
 
-use crate::fabric::{Exposer, items_region};
 use crate::failure::Failure;
 use crate::listen;
-use crate::parts::{self, Parts};
+use crate::parts::Parts;
 use crate::regions;
+use member::Member;
 
 /// Bytes in a MiB.
 pub const MIB: usize = 1 << 20;
@@ -121,61 +122,17 @@ pub enum Place {
     Unix(PathBuf),
 }
 
-/// A cache of a cluster file.
-pub struct Member {
-    parts: Parts,
-    /// Its number among the file's caches.
-    index: usize,
-}
-
-impl Member {
-    fn find(cluster: Cluster, name: &str) -> Result<Self, Failure> {
-        let parts = Parts::new(cluster)?;
-        let names = parts.cluster.cache.peers.iter().map(|peer| &*peer.name).enumerate();
-        let index = parts::find("cache", name, names)?;
-        Ok(Member { parts, index })
+impl Setup {
+    /// The cache of that name in a cluster.
+    ///
+    /// # Errors
+    /// If the cluster has none, or its fabric cannot be used.
+    pub fn of_cluster(cluster: Cluster, name: &str) -> Result<Self, Failure> {
+        Ok(Setup::of_member(Member::find(cluster, name)?))
     }
 
-    /// Where a cache of the cluster carries out the others' commands.
-    fn socket(&self, peer: &CachePeer) -> PathBuf {
-        self.parts.run.path().join(format!("{}.cache", peer.name))
-    }
-
-    /// Where the others connect. `None` if there are none.
-    fn listener(&self) -> Result<Option<Listener>, Failure> {
-        match self.way(self.peer()) {
-            Some(Way::Socket(path)) => Ok(Some(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path))),
-            Some(Way::Network { address, secret, cluster }) => {
-                Ok(Some(Listener::Network { listener: listen(address)?, secret, cluster }))
-            }
-            None => Ok(None),
-        }
-    }
-
-    /// How a cache of the cluster is told what to carry out. `None` if it is alone on a machine of its own.
-    fn way(&self, peer: &CachePeer) -> Option<Way> {
-        let Some(secret) = self.parts.fabric.secret() else { return Some(Way::Socket(self.socket(peer))) };
-        let cluster = self.parts.instance().cluster;
-        Some(Way::Network { address: peer.fabric_listen?, secret: secret.clone(), cluster })
-    }
-
-    /// Where it exposes its memory to the others. `None` if they ask it for items.
-    fn exposing(&self) -> Result<Option<Exposer>, Failure> {
-        let fabric = &self.parts.fabric;
-        let listen = if fabric.has_device() { self.peer().verbs_listen } else { None };
-        match listen {
-            Some(listen) => Ok(Some(fabric.expose(listen)?)),
-            None if fabric.shares_memory() => Ok(Some(fabric.expose(self.peer().listen)?)),
-            None => Ok(None),
-        }
-    }
-
-    fn peer(&self) -> &CachePeer {
-        &self.parts.cluster.cache.peers[self.index]
-    }
-
-    fn setup(self) -> Setup {
-        let (cache, peer) = (&self.parts.cluster.cache, self.peer());
+    fn of_member(member: Member) -> Setup {
+        let (cache, peer) = (&member.parts.cluster.cache, member.peer());
         Setup {
             memory_mib: peer.memory_mb as usize,
             item_bytes_max: cache.item_bytes_max as usize,
@@ -192,18 +149,8 @@ impl Member {
             users: None,
             admin: peer.admin,
             verbosity: 0,
-            member: Some(self),
+            member: Some(member),
         }
-    }
-}
-
-impl Setup {
-    /// The cache of that name in a cluster.
-    ///
-    /// # Errors
-    /// If the cluster has none, or its fabric cannot be used.
-    pub fn of_cluster(cluster: Cluster, name: &str) -> Result<Self, Failure> {
-        Ok(Member::find(cluster, name)?.setup())
     }
 
     /// Serves clients on this thread until `stop` is set. `ready` hears the addresses before the first client is served.
@@ -226,13 +173,15 @@ impl Setup {
         tls.map(renew).transpose()?;
         let _admin = match (self.admin, published) {
             (Some(address), Some(published)) => {
-                Some(Admin::start(listen(address)?, metrics::pages(&options.version, published))?)
+                let config = self.member.as_ref().map(|member| Arc::clone(&member.parts.config));
+                Some(Admin::start(listen(address)?, metrics::pages(&options.version, published, config))?)
             }
             _ => None,
         };
         let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
         listeners.extend(for_caches);
         ready(&at)?;
+        let _entering = self.member.as_ref().and_then(Member::enter);
         server::serve(&listeners, &options, cache, cluster, stop)?;
         Ok(())
     }
@@ -245,21 +194,11 @@ impl Setup {
             return Ok((Cache::new(settings).map_err(refused)?, None));
         };
         let Parts { cluster, fabric, .. } = &member.parts;
-        let all = &cluster.cache.peers;
         let exposing = member.exposing()?;
-        let map = |peer: &CachePeer| {
-            let map = CacheMap::new(peer.memory_mb as usize * MIB, all.len());
-            if fabric.has_device() { map.remote() } else { map }
-        };
-        let peer = |peer: &CachePeer| Peer {
-            name: peer.name.clone(),
-            region: items_region(&peer.name),
-            map: map(peer),
-        };
-        let peers: Vec<Peer> = all.iter().map(peer).collect();
-        let ways = all.iter().filter_map(|peer| member.way(peer)).collect();
+        let server::Roster { peers, placement, addresses } = member.caches();
         let directory = exposing.as_ref().map(|_| fabric.directory());
-        let neighbours = Neighbours::new(member.index, &peers, directory, fabric.initiator()?);
+        let neighbours = Neighbours::new(member.slot, &peers, placement, directory, fabric.initiator()?);
+        let capacity = cluster.capacity.caches;
         let Some(exposing) = exposing else {
             let near_bytes = cluster.cache.near_bytes(member.peer()) as usize;
             let neighbours = match near_bytes {
@@ -267,9 +206,10 @@ impl Setup {
                 _ => neighbours.keeping(Near::new(cluster.cache.fresh, near_bytes)),
             };
             let own = Settings { memory_bytes: settings.memory_bytes - near_bytes, ..settings };
-            return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways })));
+            let others = server::Cluster { neighbours, addresses, capacity, news: None };
+            return Ok((Cache::new(own)?, Some(others)));
         };
-        let Peer { region, map, .. } = &peers[member.index];
+        let Peer { region, map, .. } = &peers[member.slot];
         let spec = RegionSpec {
             name: region,
             kind: RegionKind::Cache,
@@ -280,7 +220,7 @@ impl Setup {
         let region = regions::expose_owned(&exposing.host, &spec, "memory_mb of the cache")?;
         region.key().map_or(Ok(()), |key| exposing.publish(key))?;
         let cache = Cache::exposed(settings, region, *map, began_ns);
-        Ok((cache, Some(server::Cluster { neighbours, ways })))
+        Ok((cache, Some(server::Cluster { neighbours, addresses, capacity, news: member.news() })))
     }
 
     fn settings(&self) -> Result<Settings, Failure> {

@@ -235,7 +235,7 @@ impl Memory {
     pub(crate) fn expose(parts: &Parts, slot: usize) -> Result<Self, Failure> {
         let member = &parts.cluster.fronts[slot];
         // On one machine others may join.
-        let is_alone = parts.cluster.fronts.len() == 1 && !roster::has_one(&parts.cluster);
+        let is_alone = parts.cluster.fronts.len() == 1 && !parts.cluster.has_roster();
         let shares = !is_alone && parts.shares(member);
         // A person may move nodes, too.
         let states = parts.shares(member);

@@ -9,7 +9,7 @@ use sidelong_edge::{Counts, share_region};
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
 use sidelong_fabric::{Directory, Host, Initiator, Key, RunDirectory, shm::ShmHost, tcp::TcpHost};
-use sidelong_layout::fnv1a;
+use sidelong_layout::{CacheMap, fnv1a};
 use sidelong_load::{self as load, Finder};
 use sidelong_reconfig::{board_region, front_region, load_region, words_region};
 
@@ -238,22 +238,22 @@ fn identity(cluster: &Cluster) -> u64 {
     if cluster.has_commands() {
         text += " with commands";
     }
-    let config::Caching { eviction, item_bytes_max, documents, document_memory_mb, peers, .. } =
-        &cluster.cache;
+    let config::Caching { eviction, item_bytes_max, documents, document_memory_mb, .. } = &cluster.cache;
     if *documents {
         text += &format!("\ndocuments {document_memory_mb}");
     }
-    if !peers.is_empty() {
-        // A key's home follows from the peers and their order, and what is where in their memory from its size.
-        let peers: Vec<_> = peers.iter().map(|peer| (&peer.name, peer.memory_mb)).collect();
-        text += &format!("\ncaches {peers:?} {eviction} {item_bytes_max}");
-    }
+    text += &format!("\ncaches {eviction} {item_bytes_max}");
     fnv1a(text.as_bytes()).max(1)
 }
 
 /// The name of the region with a cache's items.
 pub(crate) fn items_region(cache: &str) -> String {
     format!("{cache}.items")
+}
+
+/// What is where in the memory of a cache that others read.
+pub(crate) fn items_map(cluster: &Cluster, peer: &config::CachePeer) -> CacheMap {
+    CacheMap::new((peer.memory_mb as usize) << 20, cluster.capacity.caches)
 }
 
 /// The control endpoint to ask for each region. Each node, edge and cache exposes its own; the first node exposes the board, too.

@@ -50,7 +50,7 @@ impl Follower {
             take,
         };
         follower.state(cluster.epoch);
-        roster::has_one(cluster).then_some(follower)
+        cluster.has_roster().then_some(follower)
     }
 
     /// Makes an inotify instance report when the roster may have changed.

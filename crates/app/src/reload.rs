@@ -1,15 +1,19 @@
 //! Changes what the parts on this machine go by: another cluster file, or an edge or front less. All of them adopt it, or none.
 
+pub(crate) mod homes;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_config::{Change, Cluster, ClusterFile, Node, Standing, Takes, diff, live};
+use sidelong_config::{CacheStanding, Change, Cluster, ClusterFile, Node, Standing, Takes, diff, live};
 use sidelong_edge::{adapter_regions, check_tls, share_region};
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
 use sidelong_layout::{NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_reconfig::{front_region, load_region, words_region};
 
 use crate::by_hand::{Hand, Wish};
+use crate::fabric::items_region;
 use crate::failure::Failure;
 use crate::history::{BY_HAND, JOINED, LEFT, Log, Record};
 use crate::parts::{self, Parts, certificates};
@@ -47,8 +51,8 @@ impl Reload {
 
     /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.
     pub fn is_needed(&self) -> bool {
-        let Standing { leaving, closing, .. } = &self.roster.standing;
-        !(self.changes.is_empty() && leaving.is_empty() && closing.is_empty())
+        let Standing { leaving, closing, caches, .. } = &self.roster.standing;
+        !(self.changes.is_empty() && leaving.is_empty() && closing.is_empty() && caches.leaving.is_empty())
     }
 
     /// Has all parts that run adopt it within `wait`, and returns the epoch. Nodes that it has no more are held before, which takes until
@@ -138,6 +142,7 @@ struct Members {
     sites: Names,
     nodes: Names,
     fronts: Names,
+    caches: Names,
 }
 
 impl Members {
@@ -145,15 +150,17 @@ impl Members {
         let sites = |of: &Cluster| of.sites.values().map(|site| site.name.clone()).collect();
         let nodes = |of: &Cluster| of.nodes.values().map(|node| node.name.clone()).collect();
         let fronts = |of: &Cluster| of.fronts.values().map(|front| front.name.clone()).collect();
+        let caches = |of: &Cluster| of.caches.values().map(|cache| cache.name.clone()).collect();
         Members {
             sites: difference(&sites(of), &sites(without)),
             nodes: difference(&nodes(of), &nodes(without)),
             fronts: difference(&fronts(of), &fronts(without)),
+            caches: difference(&caches(of), &caches(without)),
         }
     }
 
     fn names(&self) -> impl Iterator<Item = &String> {
-        self.sites.iter().chain(&self.nodes).chain(&self.fronts)
+        self.sites.iter().chain(&self.nodes).chain(&self.fronts).chain(&self.caches)
     }
 }
 
@@ -187,18 +194,26 @@ impl Steps<'_> {
         if !left.fronts.is_empty() {
             self.end(&left.fronts)?;
         }
+        if !left.caches.is_empty() {
+            self.hand_over(&left.caches)?;
+        }
         self.change(|roster| {
             (roster.slots, roster.file) = (next.slots, next.file);
-            let lost = std::mem::take(&mut roster.standing).lost;
-            // Nobody waits for one that has never been there: when it starts, it says so.
-            roster.standing.lost = difference(&lost, &left.fronts).union(&joined.fronts).cloned().collect();
+            let Standing { lost, caches, .. } = std::mem::take(&mut roster.standing);
+            // Nobody waits for one that has never been there, or looks up keys there: when it starts, it says so.
+            let moved = |names: &Names, left, joined: &Names| {
+                difference(names, left).union(joined).cloned().collect()
+            };
+            roster.standing.lost = moved(&lost, &left.fronts, &joined.fronts);
+            roster.standing.caches.away = moved(&caches.away, &left.caches, &joined.caches);
+            roster.standing.caches.entering = caches.entering;
         })
     }
 
     /// Changes the roster, and waits until all parts that run go by it.
     fn change(&mut self, edit: impl FnOnce(&mut Roster)) -> Result<(), Failure> {
         self.last = roster::change(self.run, &self.last, edit)?;
-        await_parts(self.run, &self.last, self.wait)
+        await_parts(self.run, &self.last, Roster::epochs, (self.wait, &NEVER))
     }
 
     /// Has all go by the first roster again, because of `why`. Edges that have ended stay so, and nodes whose site closed are free.
@@ -210,9 +225,11 @@ impl Steps<'_> {
         let known = first.slots.fronts.clone();
         let back = self.change(|roster| {
             (roster.slots, roster.file) = (first.slots.padded(&roster.slots), first.file);
-            let mut lost = std::mem::take(&mut roster.standing).lost;
+            let Standing { mut lost, caches, .. } = std::mem::take(&mut roster.standing);
             lost.retain(|name| known.0.position(|known| known == name).is_some());
             roster.standing.lost = lost;
+            // One that has handed its share over has ended, and takes it anew when it starts.
+            roster.standing.caches = CacheStanding { leaving: Names::new(), ..caches };
         });
         let mut then: Vec<_> = back.err().into_iter().map(|Failure(why)| why).collect();
         let taken = std::mem::take(&mut self.taken);
@@ -227,8 +244,9 @@ impl Steps<'_> {
                 then.extend(taken.iter().map(|(_, name, _)| format!("{name} stays held: {why}")));
             }
         }
-        let ended: Vec<_> =
-            left.fronts.iter().filter(|name| !self.run.is_exposed(&front_region(name))).collect();
+        let caches = left.caches.iter().filter(|name| !self.run.is_exposed(&items_region(name)));
+        let fronts = left.fronts.iter().filter(|name| !self.run.is_exposed(&front_region(name)));
+        let ended: Vec<_> = fronts.chain(caches).collect();
         then.extend(ended.into_iter().map(|name| format!("{name} has ended: start it again")));
         let but = if then.is_empty() { String::new() } else { format!("; but {}", then.join("; ")) };
         Failure::new(format!("nothing is changed, because {why}{but}"))
@@ -290,12 +308,24 @@ impl Steps<'_> {
         self.last = roster::change(self.run, &self.last, |roster| {
             roster.standing.leaving.extend(edges.iter().cloned());
         })?;
-        let deadline = Instant::now() + self.wait + self.last.file.limits.response_timeout;
-        let runs = |name: &&String| self.run.is_exposed(&front_region(name));
-        while edges.iter().any(|name| runs(&name)) && Instant::now() < deadline {
+        self.await_ends(edges, front_region, self.wait + self.last.file.limits.response_timeout)
+    }
+
+    /// Has these caches hand their share of the keys over, and end.
+    fn hand_over(&mut self, caches: &Names) -> Result<(), Failure> {
+        let away = |away: &mut Names| away.extend(caches.iter().cloned());
+        self.last = homes::hand_over(self.run, &self.last, away, caches, (self.wait, &NEVER))?;
+        self.await_ends(caches, items_region, self.wait)
+    }
+
+    /// Waits until these parts have ended, each of which has that region while it runs.
+    fn await_ends(&self, parts: &Names, region: fn(&str) -> String, wait: Duration) -> Result<(), Failure> {
+        let deadline = Instant::now() + wait;
+        let runs = |name: &&String| self.run.is_exposed(&region(name));
+        while parts.iter().any(|name| runs(&name)) && Instant::now() < deadline {
             std::thread::sleep(LOOK_EVERY);
         }
-        match edges.iter().find(runs) {
+        match parts.iter().find(runs) {
             None => Ok(()),
             Some(name) => Err(Failure::new(format!("{name} has not ended: end it, and try again"))),
         }
@@ -344,7 +374,9 @@ fn forget(run: &RunDirectory, members: &Members, wait: Duration) -> Result<(), F
     let of_front =
         |name| [vec![front_region(name), share_region(name)], adapter_regions(name).into()].concat();
     let nodes = members.nodes.iter().map(|name| (name, of_node(name)));
-    for (name, regions) in nodes.chain(members.fronts.iter().map(|name| (name, of_front(name)))) {
+    let fronts = members.fronts.iter().map(|name| (name, of_front(name)));
+    let caches = members.caches.iter().map(|name| (name, vec![items_region(name)]));
+    for (name, regions) in nodes.chain(fronts).chain(caches) {
         for region in regions {
             while run.is_exposed(&region) {
                 if Instant::now() >= deadline {
@@ -375,19 +407,28 @@ fn keep(parts: &Parts, name: &str, how: &str) {
 }
 
 /// Has nobody wait for an edge or front of a cluster any more, because nothing of it is left: neither its process nor, beside a
-/// proxy of another make, that proxy. If it starts again, it belongs to the cluster again. Returns the epoch.
+/// proxy of another make, that proxy. Or has nobody look for keys at a cache. If it starts again, it belongs to the cluster again. Returns
+/// the epoch.
 ///
 /// # Errors
-/// If the cluster does not run here or has no such front, if that runs, or a part does not go by it.
+/// If the cluster does not run here or has no such front or cache, if that runs, or a part does not go by it.
 pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failure> {
     let run = RunDirectory::at(&cluster.run_dir);
     let roster = alive(cluster, &run)?;
     let current = roster.cluster()?;
-    parts::find("edge or front", name, current.fronts.entries().map(|(slot, front)| (slot, &*front.name)))?;
-    if run.is_exposed(&front_region(name)) {
+    let caches = current.caches.entries().map(|(slot, cache)| (slot, &*cache.name));
+    let fronts = current.fronts.entries().map(|(slot, front)| (slot, &*front.name));
+    let is_cache = caches.clone().any(|(_, cache)| cache == name);
+    parts::find("edge, front or cache", name, fronts.chain(caches))?;
+    if run.is_exposed(&front_region(name)) || run.is_exposed(&items_region(name)) {
         return Err(Failure::new(format!(
-            "{name} runs here: end it, and then remove it if nodes still wait for it"
+            "{name} runs here: end it, and then remove it if others still wait for it"
         )));
+    }
+    if is_cache {
+        let away = |away: &mut Names| _ = away.insert(name.to_owned());
+        let settled = homes::hand_over(&run, &roster, away, &Names::new(), (wait, &NEVER))?;
+        return Ok(settled.epoch);
     }
     if roster.standing.lost.contains(name) {
         return Ok(roster.epoch);
@@ -395,13 +436,13 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
     let next = roster::change(&run, &roster, |roster| {
         roster.standing.lost.insert(name.to_owned());
     })?;
-    await_parts(&run, &next, wait)?;
+    await_parts(&run, &next, Roster::epochs, (wait, &NEVER))?;
     Ok(next.epoch)
 }
 
 /// The roster of a cluster of which a part runs here.
 fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
-    if !roster::has_one(cluster) {
+    if !cluster.has_roster() {
         return Err(Failure::new(
             "only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and restart \
              one part after another",
@@ -416,11 +457,19 @@ fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     })
 }
 
-/// Waits until all parts that run go by `next`.
-fn await_parts(run: &RunDirectory, next: &Roster, wait: Duration) -> Result<(), Failure> {
+/// A person ends a command as a whole.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Waits until all parts that run, of those whose epochs `of` tells, go by `next`; at most for so long, and until `stop` is set.
+fn await_parts(
+    run: &RunDirectory,
+    next: &Roster,
+    of: impl Fn(&Roster, &RunDirectory) -> Vec<(String, Option<u64>)>,
+    (wait, stop): (Duration, &AtomicBool),
+) -> Result<(), Failure> {
     let deadline = Instant::now() + wait;
     loop {
-        let parts = next.epochs(run);
+        let parts = of(next, run);
         let refusals = parts.iter().filter_map(|(part, _)| {
             Some(format!("{part} refuses it: {}", roster::refused(run, part, next.epoch)?))
         });
@@ -433,7 +482,7 @@ fn await_parts(run: &RunDirectory, next: &Roster, wait: Duration) -> Result<(), 
         if late.is_empty() {
             return Ok(());
         }
-        if Instant::now() >= deadline {
+        if Instant::now() >= deadline || stop.load(Ordering::Relaxed) {
             let late = late.join(", ");
             return Err(Failure::new(format!(
                 "{late} did not take it over within {wait:?}: see the log there"

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sidelong_config::{
-    self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, Fabric, SlotNames, SlotTable, Standing,
+    self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, SlotNames, SlotTable, Standing,
 };
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
 use sidelong_layout::{
@@ -20,6 +20,7 @@ use sidelong_layout::{
 };
 use sidelong_reconfig::{front_region, load_region, words_region};
 
+use crate::fabric::{items_map, items_region};
 use crate::failure::Failure;
 
 /// The copies: the first is written last, and read first.
@@ -53,19 +54,20 @@ struct Head {
     #[serde(flatten)]
     standing: Standing,
     founding: u64,
-    /// Slots for sites, nodes, and edges and fronts.
-    capacity: [usize; 3],
+    /// Slots for sites, nodes, edges and fronts, and caches.
+    capacity: [usize; 4],
     /// By slot; `null` for a vacant one.
     sites: Vec<Option<String>>,
     nodes: Vec<Option<String>>,
     fronts: Vec<Option<String>>,
+    caches: Vec<Option<String>>,
 }
 
 impl Head {
     fn of(roster: &Roster) -> Self {
         let names = |names: &SlotNames| names.0.all().map(Option::<&String>::cloned).collect();
-        let SlotTable { sites, nodes, fronts, capacity, founding } = &roster.slots;
-        let capacity = capacity.map_or([0; 3], |capacity| [capacity.sites, capacity.nodes, capacity.fronts]);
+        let SlotTable { sites, nodes, fronts, caches, capacity, founding } = &roster.slots;
+        let capacity = capacity.map_or([0; 4], |of| [of.sites, of.nodes, of.fronts, of.caches]);
         Head {
             epoch: roster.epoch,
             standing: roster.standing.clone(),
@@ -74,15 +76,17 @@ impl Head {
             sites: names(sites),
             nodes: names(nodes),
             fronts: names(fronts),
+            caches: names(caches),
         }
     }
 
     fn with(self, file: ClusterFile) -> Roster {
-        let Head { epoch, standing, founding, capacity: [sites, nodes, fronts], .. } = self;
-        let capacity = Some(Capacity { sites, nodes, fronts });
+        let Head { epoch, standing, founding, capacity: [sites, nodes, fronts, caches], .. } = self;
+        let capacity = Some(Capacity { sites, nodes, fronts, caches });
         let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
-        let (sites, nodes, fronts) = (names(self.sites), names(self.nodes), names(self.fronts));
-        let slots = SlotTable { sites, nodes, fronts, capacity, founding: Some(founding) };
+        let (sites, nodes) = (names(self.sites), names(self.nodes));
+        let (fronts, caches) = (names(self.fronts), names(self.caches));
+        let slots = SlotTable { sites, nodes, fronts, caches, capacity, founding: Some(founding) };
         Roster { epoch, standing, slots, file }
     }
 }
@@ -156,11 +160,12 @@ impl Roster {
         let all_know =
             self.epochs(run).iter().all(|(_, epoch)| epoch.is_some_and(|epoch| epoch >= self.epoch));
         let cluster = file.cluster_after(&self.slots, all_know)?;
-        let Cluster { sites, nodes, fronts, capacity, .. } = &cluster;
+        let Cluster { sites, nodes, fronts, caches, capacity, .. } = &cluster;
         let full = [
             ("sites", sites.len(), capacity.sites),
             ("nodes", nodes.len(), capacity.nodes),
             ("edges and fronts", fronts.len(), capacity.fronts),
+            ("caches", caches.len(), capacity.caches),
         ];
         if let Some((kind, _, room)) = full.into_iter().find(|(_, count, room)| count > room) {
             return Err(Failure::new(format!(
@@ -177,10 +182,10 @@ impl Roster {
         self.slots == other.slots && leaving(self) == leaving(other)
     }
 
-    /// Whether a node, edge or front of it has that name.
+    /// Whether a node, edge, front or cache of it has that name.
     pub fn has(&self, name: &str) -> bool {
-        let SlotTable { nodes, fronts, .. } = &self.slots;
-        [nodes, fronts].into_iter().any(|names| names.0.position(|known| known == name).is_some())
+        let SlotTable { nodes, fronts, caches, .. } = &self.slots;
+        [nodes, fronts, caches].into_iter().any(|names| names.0.position(|known| known == name).is_some())
     }
 
     /// Whether a part of it runs.
@@ -190,8 +195,18 @@ impl Roster {
 
     /// The epoch by which each part that runs goes; `None` where that cannot be read.
     pub fn epochs(&self, run: &RunDirectory) -> Vec<(String, Option<u64>)> {
+        Roster::epochs_of(self.parts().into_iter(), run)
+    }
+
+    /// The epochs of the caches alone.
+    pub(crate) fn cache_epochs(&self, run: &RunDirectory) -> Vec<(String, Option<u64>)> {
+        let is_cache = |part: &Part| part.shapes.iter().any(|(kind, _)| *kind == RegionKind::Cache);
+        Roster::epochs_of(self.parts().into_iter().filter(is_cache), run)
+    }
+
+    fn epochs_of(parts: impl Iterator<Item = Part>, run: &RunDirectory) -> Vec<(String, Option<u64>)> {
         let mut initiator = Initiator::new();
-        let parts = self.parts().into_iter().filter(|part| run.is_exposed(&part.region));
+        let parts = parts.filter(|part| run.is_exposed(&part.region));
         parts.map(|part| (part.name.clone(), part.epoch(run, &mut initiator))).collect()
     }
 
@@ -209,7 +224,13 @@ impl Roster {
             name: node.name.clone(),
             shapes: LOAD_SHAPES.to_vec(),
         };
-        cluster.nodes.values().map(node).chain(cluster.fronts.values().map(front)).collect()
+        let cache = |peer: &config::CachePeer| Part {
+            region: items_region(&peer.name),
+            name: peer.name.clone(),
+            shapes: vec![(RegionKind::Cache, items_map(&cluster, peer).len())],
+        };
+        let nodes = cluster.nodes.values().map(node);
+        nodes.chain(cluster.fronts.values().map(front)).chain(cluster.caches.values().map(cache)).collect()
     }
 
     /// The head and the file of a copy that is whole.
@@ -272,7 +293,7 @@ fn read_word(
 /// The cluster with each node at the site that it serves now. If no part of it runs here, the nodes are where the file has them.
 pub fn as_it_serves(cluster: Cluster) -> Cluster {
     let run = RunDirectory::at(&cluster.run_dir);
-    let newest = has_one(&cluster).then(|| Roster::read(&run)).flatten();
+    let newest = cluster.has_roster().then(|| Roster::read(&run)).flatten();
     let current = newest.filter(|newest| newest.is_alive(&run)).and_then(|newest| newest.cluster().ok());
     let Some(current) = current.filter(|current| current.name == cluster.name) else { return cluster };
     let mut initiator = Initiator::new();
@@ -291,6 +312,36 @@ pub fn as_it_serves(cluster: Cluster) -> Cluster {
         config::Node { site, ..node.clone() }
     });
     Cluster { nodes, ..cluster }
+}
+
+/// The share of the keys that a cache has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Share {
+    /// It has one, and serves.
+    Has,
+    /// It takes one, and others give it up.
+    Takes,
+    /// It gives its own up.
+    GivesUp,
+    /// It has none: it has not started since it joined, or was lost.
+    HasNone,
+    /// It has one, and does not run.
+    Dead,
+}
+
+/// The caches of a cluster by name, and the share of the keys that each has; none if they are not on one machine.
+pub fn caches(cluster: &Cluster) -> Vec<(String, Share)> {
+    let (run, standing) = (RunDirectory::at(&cluster.run_dir), &cluster.standing.caches);
+    let share = |name: &str| match (standing.had_share(name), standing.has_share(name)) {
+        (true, true) if run.is_exposed(&items_region(name)) => Share::Has,
+        (true, true) => Share::Dead,
+        (false, true) => Share::Takes,
+        (true, false) => Share::GivesUp,
+        (false, false) => Share::HasNone,
+    };
+    let caches = cluster.caches.values().filter(|_| cluster.has_roster());
+    caches.map(|cache| (cache.name.clone(), share(&cache.name))).collect()
 }
 
 /// The directory of the roster.
@@ -312,19 +363,13 @@ pub fn age(run: &RunDirectory) -> Option<Duration> {
     written.ok()?.elapsed().ok()
 }
 
-/// Whether parts of that cluster have a roster: they share the memory of one machine, and more than caches.
-pub fn has_one(cluster: &Cluster) -> bool {
-    let shares = matches!(cluster.fabric, Fabric::Auto | Fabric::Shm);
-    cluster.secret.is_none() && shares && !cluster.has_only_caches()
-}
-
 /// The cluster as the parts of one that runs go by it; otherwise as its file has it.
 ///
 /// # Errors
 /// If the roster's file cannot be used any more.
 pub fn current(cluster: Cluster) -> Result<Cluster, Failure> {
     let run = RunDirectory::at(&cluster.run_dir);
-    let newest = has_one(&cluster).then(|| Roster::read(&run)).flatten();
+    let newest = cluster.has_roster().then(|| Roster::read(&run)).flatten();
     // Another cluster in the same directory is refused by its words.
     let Some(newest) = newest.filter(|newest| newest.file.cluster.name == cluster.name) else {
         return Ok(cluster);
@@ -342,7 +387,7 @@ pub fn current(cluster: Cluster) -> Result<Cluster, Failure> {
 /// # Errors
 /// If the run directory cannot be used.
 pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
-    if !has_one(&cluster) {
+    if !cluster.has_roster() {
         return Ok(cluster);
     }
     let run = RunDirectory::open(&cluster.run_dir)?;
@@ -403,13 +448,16 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
     next.cluster()
 }
 
-/// Whether a node, edge or front of the cluster has that name.
+/// Whether a node, edge, front or cache of the cluster has that name.
 fn has_part(cluster: &Cluster, name: &str) -> bool {
     let is_node = cluster.nodes.values().any(|node| node.name == name);
-    is_node || cluster.fronts.values().any(|front| front.name == name)
+    is_node
+        || cluster.fronts.values().any(|front| front.name == name)
+        || cluster.caches.values().any(|cache| cache.name == name)
 }
 
-/// Changes the newest one by `edit`, and returns it. It is still as `last`, but for edges and fronts that were lost or have started since.
+/// Changes the newest one by `edit`, and returns it. It is still as `last`, but for edges and fronts that were lost or have started since,
+/// and for the shares of caches.
 ///
 /// # Errors
 /// If somebody else has changed it meanwhile, or it cannot be written.
@@ -444,7 +492,7 @@ pub(crate) fn restore(run: &RunDirectory, lost: &Roster) -> Result<(), Failure> 
 /// Whether the part that has begun by `cluster` knows the members as the newest roster has them: others see that it is there now, and may
 /// not have seen it before.
 pub(crate) fn is_newest(cluster: &Cluster, run: &RunDirectory) -> bool {
-    !has_one(cluster)
+    !cluster.has_roster()
         || epoch(run).is_none_or(|newest| newest <= cluster.epoch)
         || Roster::read(run).is_none_or(|newest| newest.has_members_of(&Roster::from(cluster)))
 }
@@ -475,7 +523,7 @@ fn lock(run: &RunDirectory) -> Result<File, Failure> {
     RunDirectory::open(place(run).path())?.lock(LOCK)?.ok_or_else(busy)
 }
 
-fn busy() -> Failure {
+pub(crate) fn busy() -> Failure {
     Failure::new("somebody else is changing the cluster at this moment: try again")
 }
 

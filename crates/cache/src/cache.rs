@@ -17,9 +17,12 @@ pub use crate::heap::Size;
 use crate::heap::{At, Heap};
 use crate::{check, listing};
 
+mod share;
 mod sweep;
 #[cfg(test)]
 mod tests;
+
+pub use share::Share;
 
 /// The longest key, in bytes (memcached's protocol.txt).
 pub const KEY_BYTES_MAX: usize = 250;
@@ -132,6 +135,12 @@ pub struct Cache {
     now: Seconds,
     /// The page that is swept next.
     swept: usize,
+    /// The keys whose items it keeps; `None` for all.
+    share: Option<Share>,
+    /// Pages that may hold items of other keys, from the one that is swept next on.
+    strewn: usize,
+    /// Whether a command since the last [`Cache::take_astray`] was for an item that it does not keep.
+    is_astray: bool,
     counts: Usage,
 }
 
@@ -205,6 +214,9 @@ impl Cache {
             flush_at: 0,
             now: 0,
             swept: 0,
+            share: None,
+            strewn: 0,
+            is_astray: false,
             counts: Usage::default(),
         }
     }
@@ -293,7 +305,8 @@ impl Cache {
         key_bytes.saturating_add(value_bytes).saturating_add(HEADER_BYTES) <= self.settings.item_bytes_max
     }
 
-    /// Stores an item in place of what `key` had, and returns its unique number: `cas`, or the next one.
+    /// Stores an item in place of what `key` had, and returns its unique number: `cas`, or the next one. One that it does not keep is gone
+    /// at once.
     ///
     /// # Errors
     /// If there is no room for it. What `key` had is then still there, unless it was evicted for the new one.
@@ -315,6 +328,10 @@ impl Cache {
         let len = self.heap.map().with_check(HEADER_BYTES + key.len() + value.len());
         if !self.fits(key.len(), value.len()) {
             return Err(PutError::TooLarge);
+        }
+        if self.goes_astray(key, hash) {
+            self.cas += 1;
+            return Ok(cas.unwrap_or(self.cas));
         }
         let place = self.place(hash, len)?;
         let at = place.at;
@@ -374,9 +391,7 @@ impl Cache {
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
-        let mut hasher = self.hasher;
-        hasher.write(key);
-        hasher.finish()
+        hashed(self.hasher, key)
     }
 
     fn header(&self, at: At) -> Header {
@@ -453,6 +468,9 @@ impl Cache {
     fn find(&mut self, key: &[u8], now: Seconds) -> Option<Found> {
         self.flush_if_due(now);
         let hash = self.hash(key);
+        if self.goes_astray(key, hash) {
+            return None;
+        }
         let place = self.places.peek(hash)?;
         let at = *self.places.value_mut(place)?;
         let header = self.header(at);
@@ -601,6 +619,11 @@ impl Cache {
         self.counts.pages_cleared += pages.len() as u64;
         for at in self.heap.places(pages) {
             let Some((Found { hash, header, .. }, bytes)) = self.found_at(at) else { continue };
+            // Else a sweep that has passed would not come by it again.
+            if self.strewn > 0 && self.is_stray(self.key(at, &header)) {
+                self.forget(hash);
+                continue;
+            }
             match self.heap.elsewhere(at, bytes as usize) {
                 Some(to) => self.relocate(hash, (at, &header), to, bytes),
                 None => {
@@ -652,4 +675,11 @@ impl Cache {
 /// The hash of keys with a secret.
 pub(crate) fn hasher(seed: [u64; 2]) -> SipHasher13 {
     SipHasher13::new_with_keys(seed[0], seed[1])
+}
+
+/// That hash of a key.
+#[inline]
+pub(crate) fn hashed(mut hasher: SipHasher13, key: &[u8]) -> u64 {
+    hasher.write(key);
+    hasher.finish()
 }

@@ -3,6 +3,7 @@
 //! Nothing here knows how a command is written or answered.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 
 use crate::cache::{Cache, Item, PutError, Seconds};
 use crate::counters::Counters;
@@ -41,8 +42,28 @@ pub struct World<'a> {
     pub version: &'a str,
     /// The users that may log in, if clients must.
     pub users: Option<&'a Users>,
+    /// The caches of the cluster, for clients that ask; `None` if it is of none.
+    pub addresses: Option<&'a Addresses>,
     /// Writes what the driver knows for `stats`, row by row: a name, and its value.
     pub rows: &'a dyn Fn(Rows, &mut Row<'_>),
+}
+
+/// Where clients find the caches of a cluster, as those ask that know Amazon ElastiCache's auto discovery.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    /// Rises with each change.
+    pub version: u64,
+    /// Where each cache takes clients.
+    pub caches: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// As such clients read it: the version, and `HOST|IP|PORT` of each cache.
+    pub(crate) fn text(&self) -> String {
+        let cache = |at: &SocketAddr| format!("{0}|{0}|{1}", at.ip(), at.port());
+        let caches: Vec<_> = self.caches.iter().map(cache).collect();
+        format!("{}\n{}\n", self.version, caches.join(" "))
+    }
 }
 
 /// Second 0, no users, no rows, and no bound for answers.
@@ -54,6 +75,7 @@ impl Default for World<'_> {
             out_bytes_max: usize::MAX,
             version: crate::VERSION,
             users: None,
+            addresses: None,
             rows: &|_, _| {},
         }
     }
@@ -224,14 +246,25 @@ impl Users {
 }
 
 impl Host<'_> {
-    /// The cache that commands on a key are for, if that is another one.
+    /// The cache that is read for the item of a key, if that is another one.
     pub(crate) fn home(&self, key: &[u8]) -> Option<Home> {
         self.neighbours.as_ref()?.home(key)
     }
 
+    /// Who carries out a command that changes the item of a key, if not this cache alone.
+    pub(crate) fn changed_at(&mut self, key: &[u8]) -> Option<To> {
+        let neighbours = self.neighbours.as_ref()?;
+        let to = neighbours.changed_at(key)?;
+        if neighbours.is_changing() {
+            // It may have been its home: nobody is to read there what was before.
+            self.cache.remove(key, self.world.now);
+        }
+        Some(to)
+    }
+
     /// Whether there are other caches that a command for all is for.
     pub(crate) fn has_neighbours(&self) -> bool {
-        self.neighbours.as_ref().is_some_and(|neighbours| neighbours.has_others())
+        self.neighbours.as_ref().is_some_and(|neighbours| neighbours.others().next().is_some())
     }
 
     /// The cache that is to be asked for the item of a key, if that is another one, whose memory cannot be read.

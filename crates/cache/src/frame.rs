@@ -1,7 +1,7 @@
 //! What caches say to each other: commands for a home to carry out, and the answers, in the order of the commands.
 //!
-//! Each goes in a frame: its bytes' number in 4 bytes, little-endian; its [`Language`] in one, 0 in an answer; three that are
-//! 0; and the bytes, as a client writes them or reads them. They go over Unix sockets in the run directory, to which nobody has
+//! Each goes in a frame: its bytes' number in 4 bytes, little-endian; in one its [`Language`], or in an answer 1 if the cache does not
+//! keep such an item, else 0; three that are 0; and the bytes, as a client writes them or reads them. They go over Unix sockets in the run directory, to which nobody has
 //! access but the user of the cluster.
 
 use crate::command::{Host, World};
@@ -59,6 +59,7 @@ pub(crate) fn feed(input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Fed 
 fn carry_out(language: Language, command: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     push_header(out, 0, 0);
+    host.cache.take_astray();
     // Until there is an answer, and no further: a frame is for one command.
     let world = World { out_bytes_max: out.len() + 1, ..*host.world };
     let mut host = Host { cache: host.cache, counters: host.counters, world: &world, neighbours: None };
@@ -68,10 +69,19 @@ fn carry_out(language: Language, command: &[u8], host: &mut Host<'_>, out: &mut 
     }
     let bytes = (out.len() - start - HEADER_BYTES) as u32;
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
+    out[start + 4] = host.cache.take_astray().into();
+}
+
+/// Another cache's answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether the cache keeps such an item.
+    pub(crate) is_of_home: bool,
 }
 
 /// The first answer in `input`, and how many bytes it takes there.
-pub(crate) fn answer(input: &[u8]) -> Option<(&[u8], usize)> {
-    let (_, end) = parse(input)?;
-    Some((input.get(HEADER_BYTES..end)?, end))
+pub(crate) fn answer(input: &[u8]) -> Option<(Answer<'_>, usize)> {
+    let (astray, end) = parse(input)?;
+    Some((Answer { bytes: input.get(HEADER_BYTES..end)?, is_of_home: astray == 0 }, end))
 }

@@ -39,9 +39,10 @@ mod reader;
 pub mod server;
 pub mod session;
 mod stats;
+mod way;
 
 pub use cache::{Cache, Item, PutError, Settings};
-pub use command::{Host, Login, Row, Rows, Users, World};
+pub use command::{Addresses, Host, Login, Row, Rows, Users, World};
 pub use counters::Counters;
 pub use near::Near;
 pub use published::Published;

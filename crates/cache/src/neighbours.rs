@@ -5,20 +5,20 @@
 //!
 //! The memory of another machine is read by a device. While there is no link to it, the home is asked.
 
-use std::hash::Hasher as _;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::{Access, Backoff, Batch, Directory, Error, Initiator, OpError};
-use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_READS, CacheItem, CacheMap, RegionKind, Time};
-use sidelong_policy::cache::homes::Homes;
+use sidelong_layout::{CACHE_ITEM_BYTES, CACHE_READS, CacheItem, CacheMap, RegionKind, Slots, Time};
+use sidelong_policy::cache::homes::{Changed, Placement};
 use siphasher::sip::SipHasher13;
 
-use crate::cache::{Cache, Item, Seconds, hasher};
+use crate::cache::{Cache, Item, Seconds, Share, hashed, hasher};
 use crate::near::{Near, Ticket};
 use crate::reader::{ItemRead, Link, PATIENCE, Reader, SECOND_NS, Sound};
+use crate::way::Way;
 
 /// The longest wait for a link to a neighbour's memory. Clients wait meanwhile.
 const LINK_PATIENCE: Duration = Duration::from_millis(50);
@@ -43,6 +43,8 @@ pub struct Peer {
     pub region: String,
     /// What is where in its region.
     pub map: CacheMap,
+    /// How it is told to carry out commands; `None` if it cannot be.
+    pub way: Option<Way>,
 }
 
 /// What was read of others' memory.
@@ -63,7 +65,7 @@ pub struct Reads {
 /// The home of a key, if that is another cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Home {
-    /// Its number.
+    /// Its slot.
     pub peer: usize,
     /// A hash of the key.
     pub key: u64,
@@ -74,6 +76,8 @@ pub struct Home {
 pub enum To {
     /// The home of the command's key.
     Home(Home),
+    /// The cache in this slot, too, which was the home of the key before.
+    Both(usize, Home),
     /// All others.
     All,
 }
@@ -153,15 +157,15 @@ struct Neighbour {
 /// The caches of the cluster, and the links to their memory.
 pub struct Neighbours {
     me: usize,
-    homes: Homes,
+    placement: Placement,
     hasher: SipHasher13,
     /// Where their memory is found; `None` if they are asked.
     directory: Option<Arc<dyn Directory>>,
     /// Whether their memory is that of other machines.
     is_remote: bool,
     initiator: Initiator,
-    /// By number; what it says of this cache itself is not used.
-    all: Vec<Neighbour>,
+    /// By slot; what it says of this cache itself is not used.
+    all: Vec<Option<Neighbour>>,
     batch: Batch,
     reads: Reads,
     /// Copies of their items, if reads may be as old as these.
@@ -170,39 +174,71 @@ pub struct Neighbours {
     errands: Errands,
 }
 
+impl Neighbour {
+    fn new(peer: Peer) -> Self {
+        let pauses = if peer.map.is_remote() { LINK_PAUSES } else { (Duration::ZERO, Duration::ZERO) };
+        Neighbour { peer, link: None, counted: 0, retry: Backoff::new(pauses) }
+    }
+}
+
 impl Neighbours {
-    /// The neighbours of the cache `me` among `peers`. Their regions are found in `directory`, and read by links of `initiator`,
+    /// The neighbours of the cache `me` among `peers`, by slot. Their regions are found in `directory`, and read by links of `initiator`,
     /// whose cluster all parts have alike; without a directory nobody's memory is read, and homes are asked.
     ///
     /// # Panics
     /// If there is no such cache.
     pub fn new(
         me: usize,
-        peers: &[Peer],
+        peers: &Slots<Peer>,
+        placement: Placement,
         directory: Option<Arc<dyn Directory>>,
         initiator: Initiator,
     ) -> Self {
-        let is_remote = peers[me].map.is_remote();
-        let pauses = if is_remote { LINK_PAUSES } else { (Duration::ZERO, Duration::ZERO) };
-        let neighbour = |peer: &Peer| Neighbour {
-            peer: peer.clone(),
-            link: None,
-            counted: 0,
-            retry: Backoff::new(pauses),
-        };
         Neighbours {
             me,
-            homes: Homes::new(peers.iter().map(|peer| peer.name.as_str())),
+            placement,
             hasher: hasher([initiator.cluster(), 0]),
             directory,
-            is_remote,
+            is_remote: peers[me].map.is_remote(),
             initiator,
-            all: peers.iter().map(neighbour).collect(),
+            all: peers.all().map(|peer| peer.cloned().map(Neighbour::new)).collect(),
             batch: Batch::new(),
             reads: Reads::default(),
             near: None,
             errands: Errands::default(),
         }
+    }
+
+    /// Goes by other caches and homes from now on. Returns the slots whose cache is another one than before.
+    pub fn adopt(&mut self, peers: &Slots<Peer>, placement: Placement) -> Vec<usize> {
+        let name = |peer: Option<&Peer>| peer.map(|peer| peer.name.clone());
+        let is_other =
+            |slot: &usize| name(self.neighbour(*slot).map(|known| &known.peer)) != name(peers.get(*slot));
+        let others: Vec<_> = (0..peers.len().max(self.all.len())).filter(is_other).collect();
+        self.all.resize_with(peers.len().max(self.all.len()), || None);
+        for slot in &others {
+            let neighbour = peers.get(*slot).cloned().map(Neighbour::new);
+            let former = mem::replace(&mut self.all[*slot], neighbour);
+            former.and_then(|former| former.link).into_iter().for_each(|link| self.initiator.close(link.id));
+        }
+        self.placement = placement;
+        self.near.iter_mut().for_each(Near::clear);
+        others
+    }
+
+    /// The homes of keys.
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// How the cache in a slot is told to carry out commands, if there is one.
+    pub(crate) fn way(&self, slot: usize) -> Option<Way> {
+        self.neighbour(slot)?.peer.way.clone()
+    }
+
+    /// The keys whose items this cache keeps.
+    pub fn share(&self) -> Share {
+        Share { slot: self.me, placement: self.placement.clone(), hasher: self.hasher }
     }
 
     /// With copies of the items of homes that are asked.
@@ -218,7 +254,11 @@ impl Neighbours {
 
     /// The name of the cache with a number.
     pub fn name(&self, number: usize) -> &str {
-        &self.all[number].peer.name
+        self.neighbour(number).map_or("that has left", |known| &known.peer.name)
+    }
+
+    fn neighbour(&self, slot: usize) -> Option<&Neighbour> {
+        self.all.get(slot)?.as_ref()
     }
 
     /// Whether homes are asked for items, because nobody's memory is read.
@@ -232,7 +272,8 @@ impl Neighbours {
         if !self.are_asked() && !self.is_remote {
             return None;
         }
-        let is_read = |home: &Home| self.all[home.peer].link.as_ref().is_some_and(Link::is_ready);
+        let link = |home: &Home| self.neighbour(home.peer)?.link.as_ref();
+        let is_read = |home: &Home| link(home).is_some_and(Link::is_ready);
         self.home(key).filter(|home| !is_read(home))
     }
 
@@ -258,24 +299,43 @@ impl Neighbours {
         self.me
     }
 
-    /// Whether there are others.
-    pub(crate) fn has_others(&self) -> bool {
-        self.all.len() > 1
+    /// The slots of the others that may keep items.
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> {
+        self.placement.slots().filter(|slot| *slot != self.me)
     }
 
-    /// The home of a key, if that is another cache.
+    /// The home of a key, if that is another cache: it is read for the item.
     #[inline]
     pub fn home(&self, key: &[u8]) -> Option<Home> {
-        let key = hash(self.hasher, key);
-        let peer = self.homes.of(key);
+        let key = hashed(self.hasher, key);
+        let peer = self.placement.read_at(key);
         (peer != self.me).then_some(Home { peer, key })
+    }
+
+    /// Who carries out what changes the item of a key, if not this cache alone.
+    #[inline]
+    pub fn changed_at(&self, key: &[u8]) -> Option<To> {
+        let key = hashed(self.hasher, key);
+        match self.placement.changed_at(key) {
+            Changed::At(peer) if peer == self.me => None,
+            Changed::At(peer) => Some(To::Home(Home { peer, key })),
+            // It keeps no such item.
+            Changed::AtBoth(old, new) if new == self.me => Some(To::Home(Home { peer: old, key })),
+            Changed::AtBoth(old, new) if old == self.me => Some(To::Home(Home { peer: new, key })),
+            Changed::AtBoth(old, new) => Some(To::Both(old, Home { peer: new, key })),
+        }
+    }
+
+    /// Whether homes change.
+    pub fn is_changing(&self) -> bool {
+        self.placement.is_changing()
     }
 
     /// Leaves the parts of a command that changes something for the driver to send, behind so many bytes of answers.
     pub(crate) fn send(&mut self, to: To, language: Language, command: &[&[u8]], answered: usize) {
         self.reads.forwarded += 1;
         match (&mut self.near, to) {
-            (Some(near), To::Home(home)) => near.forget(home.key),
+            (Some(near), To::Home(home) | To::Both(_, home)) => near.forget(home.key),
             (Some(near), To::All) => near.clear(),
             (None, _) => {}
         }
@@ -324,8 +384,8 @@ impl Neighbours {
         cache: &mut Cache,
         now: Seconds,
     ) -> Option<Item<'_>> {
-        let neighbour = &mut self.all[home];
-        let found = match &mut neighbour.link {
+        let link = self.all.get_mut(home).and_then(|neighbour| neighbour.as_mut()?.link.as_mut());
+        let found = match link {
             Some(link) => {
                 let hash = link.hash(key);
                 let (initiator, batch) = (&mut self.initiator, &mut self.batch);
@@ -364,7 +424,7 @@ impl Neighbours {
     /// A read over the link to a neighbour has failed. What was not answered in time may be answered later; otherwise the next
     /// ticks make the link again.
     fn fail(&mut self, number: usize, error: OpError) {
-        let Neighbour { peer, link, .. } = &mut self.all[number];
+        let Some(Neighbour { peer, link, .. }) = &mut self.all[number] else { return };
         tracing::debug!(region = peer.region, %error, "a neighbour was not read");
         match error {
             OpError::Timeout => link.iter_mut().for_each(Link::doubt),
@@ -381,13 +441,12 @@ impl Neighbours {
         // Clients wait while a link is made. To memory of this machine that takes no time.
         let mut tries = if self.is_remote { 1 } else { self.all.len() };
         for number in (0..self.all.len()).filter(|number| *number != me) {
-            let Neighbour { link, retry, .. } = &mut self.all[number];
+            let Some(Neighbour { link, retry, .. }) = &mut self.all[number] else { continue };
             if link.is_none() && tries > 0 && retry.is_due(now) {
                 tries -= 1;
                 retry.failed(now);
-                match self.link(number, &*directory) {
-                    Ok(()) => self.all[number].retry.succeeded(now),
-                    Err(error) => tracing::debug!(%error, "no link to a neighbour"),
+                if let Err(error) = self.link(number, &*directory, now) {
+                    tracing::debug!(%error, "no link to a neighbour");
                 }
             }
             if let Err(error) = self.count_reads(number, cache) {
@@ -396,8 +455,11 @@ impl Neighbours {
         }
     }
 
-    fn link(&mut self, number: usize, directory: &dyn Directory) -> Result<(), Error> {
-        let Neighbour { peer: Peer { region, map, .. }, link, counted, .. } = &mut self.all[number];
+    fn link(&mut self, number: usize, directory: &dyn Directory, now: Time) -> Result<(), Error> {
+        let Some(Neighbour { peer: Peer { region, map, .. }, link, counted, retry }) = &mut self.all[number]
+        else {
+            return Ok(());
+        };
         let key = directory.find(region, RegionKind::Cache, map.len(), Access::ReadOnly)?;
         let id = self.initiator.connect(&key, LINK_PATIENCE)?;
         let opened = Link::open(id, *map, &mut self.initiator, &mut self.batch);
@@ -409,12 +471,15 @@ impl Neighbours {
             // It has only begun.
             _ => self.initiator.close(id),
         }
+        retry.succeeded(now);
         Ok(())
     }
 
     fn count_reads(&mut self, number: usize, cache: &mut Cache) -> Result<(), OpError> {
-        let Neighbour { peer: Peer { map, .. }, link, counted, .. } = &mut self.all[number];
-        let Some(link) = link else { return Ok(()) };
+        let Some(Neighbour { peer: Peer { map, .. }, link: Some(link), counted, .. }) = &mut self.all[number]
+        else {
+            return Ok(());
+        };
         link.tick(&mut self.initiator, &mut self.batch)?;
         self.batch.clear();
         let reads = self.batch.read(link.id, map.reads(self.me), 8);
@@ -439,9 +504,4 @@ impl Neighbours {
         }
         Ok(())
     }
-}
-
-fn hash(mut hasher: SipHasher13, key: &[u8]) -> u64 {
-    hasher.write(key);
-    hasher.finish()
 }

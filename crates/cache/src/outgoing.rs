@@ -3,45 +3,26 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::Problem;
-use sidelong_fabric::control::{SealedError, Secret};
+use sidelong_fabric::control::SealedError;
 
-use crate::frame;
+use crate::frame::{self, Answer};
 use crate::neighbours::Language;
 use crate::server::sockets::Stream;
+use crate::way::Way;
 
 /// The longest wait for an answer, and for a connection. After that it is not known whether a command was carried out.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts to connect. Commands fail at once meanwhile.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How another cache is reached.
-#[derive(Clone, Debug)]
-pub enum Way {
-    /// At a Unix socket in the run directory, to which nobody has access but the user of the cluster.
-    Socket(PathBuf),
-    /// Over a network, sealed with the cluster's secret. Both must have `cluster` alike.
-    Network {
-        /// Where it listens.
-        address: SocketAddr,
-        /// The cluster's secret.
-        secret: Secret,
-        /// What all parts have alike.
-        cluster: u64,
-    },
-}
-
-impl Way {
-    fn connect(&self) -> io::Result<Stream> {
-        match self {
-            Way::Socket(path) => Stream::to_socket(path),
-            Way::Network { address, secret, cluster } => Stream::to_network(*address, secret, *cluster),
-        }
+fn connect(way: &Way) -> io::Result<Stream> {
+    match way {
+        Way::Socket(path) => Stream::to_socket(path),
+        Way::Network { address, secret, cluster } => Stream::to_network(*address, secret, *cluster),
     }
 }
 
@@ -57,7 +38,8 @@ pub(crate) struct Waiting {
 
 /// Commands on their way to one cache, and the clients that wait for the answers, which come in that order.
 pub(crate) struct Outgoing {
-    way: Way,
+    /// `None` if there is no such cache.
+    way: Option<Way>,
     stream: Option<Stream>,
     /// Bytes that it has not taken, from `sent` on.
     output: Vec<u8>,
@@ -75,7 +57,7 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     /// To the cache that is reached so.
-    pub(crate) fn new(way: Way) -> Self {
+    pub(crate) fn new(way: Option<Way>) -> Self {
         Outgoing {
             way,
             stream: None,
@@ -113,7 +95,7 @@ impl Outgoing {
 
     /// Connects, if that takes long, so that the first command need not wait for it. To be called some ten times a second.
     pub(crate) fn prepare(&mut self, now: Instant) {
-        if self.stream.is_none() && matches!(self.way, Way::Network { .. }) {
+        if self.stream.is_none() && matches!(self.way, Some(Way::Network { .. })) {
             _ = self.connect(now);
         }
     }
@@ -123,7 +105,8 @@ impl Outgoing {
             return Err(ErrorKind::NotConnected.into());
         }
         self.tried = Some(now);
-        self.stream = Some(self.way.connect().inspect_err(|_| self.is_suspect = true)?);
+        let way = self.way.as_ref().ok_or(ErrorKind::NotConnected)?;
+        self.stream = Some(connect(way).inspect_err(|_| self.is_suspect = true)?);
         self.watched = None;
         Ok(())
     }
@@ -194,7 +177,7 @@ impl Outgoing {
     }
 
     /// The next answer in what has arrived, from `used` on, and the client that waits for it.
-    pub(crate) fn next<'i>(&mut self, input: &'i [u8], used: &mut usize) -> Option<(Waiting, &'i [u8])> {
+    pub(crate) fn next<'i>(&mut self, input: &'i [u8], used: &mut usize) -> Option<(Waiting, Answer<'i>)> {
         let (answer, bytes) = frame::answer(&input[*used..])?;
         let waiting = self.waiting.pop_front()?;
         *used += bytes;

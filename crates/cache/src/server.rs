@@ -33,16 +33,17 @@ use rustix::time::{
 use sidelong_layout::Time;
 
 use crate::cache::{Cache, Seconds};
-use crate::command::{Host, Row, Rows, Users, World};
+use crate::command::{Addresses, Host, Row, Rows, Users, World};
 use crate::counters::Counters;
 use crate::frame;
 use crate::neighbours::{self, Errands, Neighbours};
 use crate::outgoing::Outgoing;
-pub use crate::outgoing::Way;
 use crate::published::Published;
 use crate::session::{Session, Wants};
+pub use crate::way::Way;
 use client::{After, Client, Talk};
 use peers::Unauthenticated;
+pub use peers::{Cluster, News, Roster};
 use shared::{Connections, Handed, Store, locked};
 use sidelong_os::monotonic_ns;
 pub use sockets::Listener;
@@ -86,10 +87,16 @@ pub struct Options {
 
 impl Options {
     /// What a session is told, with the rows that `rows` writes for `stats`.
-    fn world<'w>(&'w self, now: Seconds, unix_at_0: i64, rows: &'w dyn Fn(Rows, &mut Row<'_>)) -> World<'w> {
+    fn world<'w>(
+        &'w self,
+        (now, unix_at_0): (Seconds, i64),
+        addresses: Option<&'w Addresses>,
+        rows: &'w dyn Fn(Rows, &mut Row<'_>),
+    ) -> World<'w> {
         World {
             now,
             unix_at_0,
+            addresses,
             out_bytes_max: OUT_BYTES_MAX,
             version: &self.version,
             users: self.users.as_ref(),
@@ -124,15 +131,7 @@ impl Options {
     }
 }
 
-/// The other caches of a cluster.
-pub struct Cluster {
-    /// Their memory.
-    pub neighbours: Neighbours,
-    /// By number, how they are told to carry out commands.
-    pub ways: Vec<Way>,
-}
-
-/// Serves clients until `stop` is set.
+/// Serves clients until `stop` is set, or the cache has left its cluster.
 ///
 /// # Errors
 /// If a thread cannot be started, the kernel refuses to watch the listeners, or the memory that other caches read is lost. Then
@@ -180,8 +179,13 @@ struct Server<'a> {
     options: &'a Options,
     store: &'a Mutex<Store>,
     neighbours: Option<Neighbours>,
-    /// By number, the connections to the other caches.
+    /// By slot, the connections to the other caches.
     outgoing: Vec<Outgoing>,
+    addresses: Option<Addresses>,
+    news: Option<Box<dyn FnMut() -> News>>,
+    has_left: bool,
+    /// The epoch that it states once it has swept what it keeps no more.
+    unstated: Option<u64>,
     epoll: OwnedFd,
     /// Its events are the ticks. A wait with a time limit would set a timer for each request, which costs half a µs of 34 on a
     /// virtual machine.
@@ -228,18 +232,27 @@ impl<'a> Server<'a> {
             locked(store).connections.add(listener.as_fd(), address, None, 0);
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        let (neighbours, ways) = match cluster {
-            Some(Cluster { neighbours, ways }) => (Some(neighbours), ways),
-            None => (None, Vec::new()),
+        let capacity = cluster.as_ref().map_or(0, |cluster| cluster.capacity);
+        let (neighbours, addresses, news) = match cluster {
+            Some(Cluster { neighbours, addresses, news, .. }) => (Some(neighbours), Some(addresses), news),
+            None => (None, None, None),
         };
+        if let (Some(neighbours), Some(_)) = (&neighbours, &news) {
+            locked(store).cache.keep_only(neighbours.share(), 0);
+        }
+        let way = |slot| neighbours.as_ref().and_then(|neighbours| neighbours.way(slot));
         let mut server = Server {
             listeners,
             own,
             handed,
             options,
             store,
+            outgoing: (0..capacity).map(|slot| Outgoing::new(way(slot))).collect(),
             neighbours,
-            outgoing: ways.into_iter().map(Outgoing::new).collect(),
+            unstated: addresses.as_ref().map(|addresses| addresses.version),
+            addresses,
+            news,
+            has_left: false,
             epoll,
             ticker,
             lives: 0,
@@ -261,7 +274,7 @@ impl<'a> Server<'a> {
 
     fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
-        while !stop.load(Ordering::Relaxed) {
+        while !(stop.load(Ordering::Relaxed) || self.has_left) {
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) => {}
@@ -315,7 +328,19 @@ impl<'a> Server<'a> {
         // Another thread's client may have gone, or somebody else may have freed descriptors.
         self.set_paused(false)?;
         self.publish();
-        self.store().cache.sweep(self.now());
+        match self.news.as_mut().map_or(News::Nothing, |news| news()) {
+            News::Nothing => {}
+            News::Roster(roster) => self.adopt(roster),
+            News::Left => self.has_left = true,
+        }
+        let (now, mut store) = (self.now(), self.store());
+        store.cache.sweep(now);
+        if store.cache.is_swept()
+            && let Some(epoch) = self.unstated.take()
+        {
+            store.cache.state_epoch(epoch);
+        }
+        drop(store);
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(&mut locked(self.store).cache, Time(monotonic_ns()));
         }
@@ -354,7 +379,7 @@ impl<'a> Server<'a> {
         let (now, mut store) = (self.now(), self.store());
         let Store { cache, counters, connections } = &mut *store;
         let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, None, now, row);
-        let world = self.options.world(now, self.unix_at_0, &rows);
+        let world = self.options.world((now, self.unix_at_0), None, &rows);
         published.publish(&mut Host { cache, counters, world: &world, neighbours: self.neighbours.as_mut() });
     }
 
@@ -566,7 +591,8 @@ impl<'a> Server<'a> {
             let asker = client.stream.as_fd();
             connections.heard(asker, now);
             let rows = |rows, row: &mut Row<'_>| self.options.show(rows, connections, Some(asker), now, row);
-            let world = self.options.world(now, self.unix_at_0, &rows);
+            let addresses = self.addresses.as_ref();
+            let world = self.options.world((now, self.unix_at_0), addresses, &rows);
             let is_client = matches!(client.talk, Talk::Commands(_));
             let mut host = Host {
                 cache,

@@ -20,7 +20,7 @@ use crate::lines::At;
 use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
 use crate::sections::{
-    Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
+    Admission, Balancing, Baseline, CachePeer, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
 };
 use crate::slots::{Capacity, SlotTable, Standing};
 use crate::words::{Configuration, Fabric, MovedBy, Service};
@@ -37,8 +37,8 @@ pub struct Cluster {
     pub file: Arc<ClusterFile>,
     /// Epoch of the roster that has that file; 0 if no part has adopted it yet.
     pub epoch: u64,
-    /// What parts must have alike of a cluster that has begun: a hash of the names of its sites, nodes and movers in the order of the
-    /// first file.
+    /// What parts must have alike of a cluster that has begun: a hash of the names of its sites, nodes, movers and caches in the order of
+    /// the first file.
     pub founding: u64,
     /// Who is not there, or not for long.
     pub standing: Standing,
@@ -66,8 +66,10 @@ pub struct Cluster {
     pub limits: Limits,
     /// The Ganglia monitor that gets the nodes' figures.
     pub ganglia: Ganglia,
-    /// The caches that memcached's clients use, in the order of the file.
+    /// What the caches have alike, and each in the order of the file.
     pub cache: Caching,
+    /// The caches that memcached's clients use, by slot.
+    pub caches: Slots<CachePeer>,
     /// By slot, at least one.
     pub sites: Slots<Site>,
     /// By slot, at least one, at most [`sidelong_layout::NODES_MAX`].
@@ -238,10 +240,16 @@ impl Cluster {
         let nodes = nodes.into_iter().map(|(node, _)| in_slots(node, file, &sites)).collect();
         let nodes = last.nodes.seat(nodes, |node| &node.name, reuse);
         let fronts = last.fronts.seat(fronts(file), |front| &front.name, reuse);
-        let capacity = last.capacity.unwrap_or_else(|| match file.baseline.by {
-            MovedBy::Edge => Capacity::of(sites.len(), nodes.len(), fronts.len()),
-            // Nodes take locks, too, and are numbered after the fronts.
-            MovedBy::Server => Capacity::exactly(sites.len(), nodes.len(), fronts.len()),
+        let caches = last.caches.seat(file.cache.peers.clone(), |peer| &peer.name, reuse);
+        let capacity = last.capacity.unwrap_or_else(|| {
+            let room = Capacity::of(sites.len(), nodes.len(), fronts.len(), caches.len());
+            match file.baseline.by {
+                MovedBy::Edge => room,
+                // Nodes take locks, too, and are numbered after the fronts.
+                MovedBy::Server => {
+                    Capacity { sites: sites.len(), nodes: nodes.len(), fronts: fronts.len(), ..room }
+                }
+            }
         });
         let name = file.cluster.name.clone();
         let run_dir = file.cluster.run_dir.clone().unwrap_or_else(|| default_run_dir(&name));
@@ -250,7 +258,7 @@ impl Cluster {
         Ok(Cluster {
             file: Arc::new(meant),
             epoch: 0,
-            founding: last.founding.unwrap_or_else(|| founding(&sites, &nodes, &fronts)),
+            founding: last.founding.unwrap_or_else(|| founding(&sites, &nodes, &fronts, &caches)),
             standing: Standing::default(),
             name,
             run_dir,
@@ -265,6 +273,7 @@ impl Cluster {
             limits: file.limits.clone(),
             ganglia: file.ganglia.clone(),
             cache: file.cache.clone(),
+            caches,
             sites,
             nodes,
             edges: file.edges.clone(),
@@ -276,12 +285,16 @@ impl Cluster {
 }
 
 impl Cluster {
+    /// Whether its parts share a roster, since they share the memory of one machine: caches may join and leave while they run.
+    pub fn has_roster(&self) -> bool {
+        self.secret.is_none() && matches!(self.fabric, Fabric::Auto | Fabric::Shm)
+    }
+
     /// Whether nodes may join and leave while its parts run: these are on one machine, where they share a roster; they read load by
     /// themselves, and no node takes locks or keeps what edges look up by the names of all nodes.
     pub fn is_open(&self) -> bool {
-        let is_here = self.secret.is_none() && matches!(self.fabric, Fabric::Auto | Fabric::Shm);
         let is_read = self.load.scheme.is_one_sided() || self.load.scheme == Scheme::Auto;
-        is_here && is_read && self.baseline.by == MovedBy::Edge && !self.cache.documents
+        self.has_roster() && is_read && self.baseline.by == MovedBy::Edge && !self.cache.documents
     }
 
     /// Whether requests may be rejected for overload: by the target of a site, or by the rule `paper`.
@@ -521,12 +534,22 @@ fn node(
 }
 
 /// See [`Cluster::founding`].
-fn founding(sites: &Slots<Site>, nodes: &Slots<Node>, fronts: &Slots<Front>) -> u64 {
+fn founding(
+    sites: &Slots<Site>,
+    nodes: &Slots<Node>,
+    fronts: &Slots<Front>,
+    caches: &Slots<CachePeer>,
+) -> u64 {
     let mut text = String::new();
     let sites: Vec<_> = sites.values().map(|site| &site.name).collect();
     let nodes: Vec<_> = nodes.values().map(|node| (&node.name, node.is_foreign)).collect();
     let fronts: Vec<_> = fronts.values().map(|front| &front.name).collect();
     let _ = write!(text, "{sites:?} {nodes:?} {fronts:?}");
+    if !caches.is_empty() {
+        // What is where in their memory follows from its size.
+        let caches: Vec<_> = caches.values().map(|cache| (&cache.name, cache.memory_mb)).collect();
+        let _ = write!(text, " {caches:?}");
+    }
     fnv1a(text.as_bytes())
 }
 

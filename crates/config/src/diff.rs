@@ -89,6 +89,9 @@ pub fn live(old: &ClusterFile, new: &ClusterFile, part: &str) -> Result<ClusterF
     }
     let order = written(&pair.new_cluster.file)?;
     ["site", "node", "edge", "front"].into_iter().for_each(|key| arrange(&mut tables, key, &order));
+    if let (Some(tables), Some(order)) = (tables.get_mut("cache"), order.get("cache")) {
+        arrange(tables, "peer", order);
+    }
     ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
 }
 
@@ -132,6 +135,8 @@ impl Pair<'_> {
             }
             Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
+            CacheMember(why) if !self.old_cluster.has_roster() => return Takes::Stop(why),
+            CacheMember(_) => return Takes::Nothing,
             Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             Member(_) if self.differs(Cluster::has_admission) => return Takes::Stop(ADMISSION),
             Member(why) if !self.old_cluster.is_open() => return Takes::Stop(why),

@@ -3,7 +3,7 @@
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, value};
 
 /// The arrays whose entries have names, in the order in which one is looked for.
-const KINDS: [&str; 4] = ["node", "edge", "front", "site"];
+const KINDS: [&str; 5] = ["node", "edge", "front", "cache.peer", "site"];
 
 /// Adds a node with a foreign server.
 ///
@@ -11,16 +11,56 @@ const KINDS: [&str; 4] = ["node", "edge", "front", "site"];
 /// In words, if the text is no TOML.
 pub fn add_node(text: &str, name: &str, server: &str) -> Result<String, String> {
     let mut file = read(text)?;
-    let nodes = file.entry("node").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    let nodes = nodes.as_array_of_tables_mut().ok_or("its nodes are not written as [[node]]")?;
     let mut entry = Table::new();
     entry["name"] = value(name);
     entry["server"] = value(server);
-    nodes.push(entry);
+    push(&mut file, "node", entry)?;
     Ok(file.to_string())
 }
 
-/// Takes the node, edge, front or site of that name out. If nodes are too few then for what sites start with, the site with the most above
+/// Adds a cache, where memcached's clients connect, and its memory in MiB; `None` for the default.
+///
+/// # Errors
+/// In words, if the text is no TOML.
+pub fn add_cache(text: &str, name: &str, listen: &str, memory_mb: Option<u32>) -> Result<String, String> {
+    let mut file = read(text)?;
+    let mut entry = Table::new();
+    entry["name"] = value(name);
+    entry["listen"] = value(listen);
+    if let Some(memory_mb) = memory_mb {
+        entry["memory_mb"] = value(i64::from(memory_mb));
+    }
+    push(&mut file, "cache.peer", entry)?;
+    Ok(file.to_string())
+}
+
+/// Adds an entry to an array.
+fn push(file: &mut DocumentMut, kind: &str, entry: Table) -> Result<(), String> {
+    let mut above = file.as_table_mut();
+    let (tables, last) = kind.rsplit_once('.').unwrap_or(("", kind));
+    for name in tables.split('.').filter(|name| !name.is_empty()) {
+        let mut implicit = Table::new();
+        implicit.set_implicit(true);
+        let table = above.entry(name).or_insert(Item::Table(implicit));
+        above = table.as_table_mut().ok_or_else(|| format!("its {name} is not written as [{name}]"))?;
+    }
+    let array = above.entry(last).or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+    let array = array.as_array_of_tables_mut();
+    array.ok_or_else(|| format!("its entries are not written as [[{kind}]]"))?.push(entry);
+    Ok(())
+}
+
+/// The entries of an array, if it has some.
+fn array<'a>(file: &'a DocumentMut, kind: &str) -> Option<&'a ArrayOfTables> {
+    kind.split('.').try_fold(file.as_item(), |above, name| above.get(name))?.as_array_of_tables()
+}
+
+fn array_mut<'a>(file: &'a mut DocumentMut, kind: &str) -> Option<&'a mut ArrayOfTables> {
+    let above = file.as_item_mut();
+    kind.split('.').try_fold(above, |above, name| above.get_mut(name))?.as_array_of_tables_mut()
+}
+
+/// Takes the node, edge, front, cache or site of that name out. If nodes are too few then for what sites start with, the site with the most above
 /// its floor starts with one less.
 ///
 /// # Errors
@@ -33,7 +73,7 @@ pub fn remove(text: &str, name: &str) -> Result<String, String> {
         [one] => one,
         [] => {
             return Err(format!(
-                "it has no [[node]], [[edge]], [[front]] or [[site]] of the name {name:?}; to take one of \
+                "it has no [[node]], [[edge]], [[front]], [[cache.peer]] or [[site]] of the name {name:?}; to take one of \
                  the nodes of an entry with `count` away, first write each as a [[node]] of its own, and reload"
             ));
         }
@@ -43,7 +83,7 @@ pub fn remove(text: &str, name: &str) -> Result<String, String> {
             ));
         }
     };
-    let array = file[kind].as_array_of_tables_mut().ok_or("its entries are not written as tables")?;
+    let array = array_mut(&mut file, kind).ok_or("its entries are not written as tables")?;
     if array.get(index).is_some_and(|entry| number(entry, "count", 1) > 1) {
         return Err(format!("{name:?} stands for several nodes: give each an entry of its own"));
     }
@@ -70,8 +110,7 @@ fn read(text: &str) -> Result<DocumentMut, String> {
 }
 
 fn place(file: &DocumentMut, kind: &str, name: &str) -> Option<usize> {
-    let entries = file.get(kind)?.as_array_of_tables()?;
-    entries.iter().position(|entry| entry.get("name").and_then(Item::as_str) == Some(name))
+    array(file, kind)?.iter().position(|entry| entry.get("name").and_then(Item::as_str) == Some(name))
 }
 
 fn number(entry: &Table, key: &str, default: i64) -> i64 {
@@ -81,8 +120,7 @@ fn number(entry: &Table, key: &str, default: i64) -> i64 {
 /// Has sites start with no more nodes than there are.
 fn fit(file: &mut DocumentMut) {
     let entries = |file: &DocumentMut, kind| -> Vec<Table> {
-        let array = file.get(kind).and_then(Item::as_array_of_tables);
-        array.into_iter().flatten().cloned().collect()
+        array(file, kind).into_iter().flatten().cloned().collect()
     };
     let pool: i64 = entries(file, "node").iter().map(|node| number(node, "count", 1)).sum();
     let sites = entries(file, "site");
@@ -91,7 +129,7 @@ fn fit(file: &mut DocumentMut) {
     let most = sites.iter().enumerate().max_by_key(|(_, site)| spare(site)).map(|(index, _)| index);
     let Some(index) = most.filter(|index| wanted > pool && spare(&sites[*index]) > 0) else { return };
     let nodes = number(&sites[index], "nodes", 1) - 1;
-    let site = file["site"].as_array_of_tables_mut().and_then(|sites| sites.get_mut(index));
+    let site = array_mut(file, "site").and_then(|sites| sites.get_mut(index));
     let Some(known) = site.and_then(|site| site.get_mut("nodes")).and_then(Item::as_value_mut) else {
         return;
     };
@@ -145,6 +183,19 @@ server = \"127.0.0.1:7102\"
         let nodes = "\n# Ours.\n\n[[node]]\nname = \"n2\"";
         assert!(!left.contains("n1") && !left.contains("old machine") && left.contains(nodes), "{left}");
         assert_eq!(ClusterFile::parse(&left, "x").unwrap().nodes.len(), 1);
+    }
+
+    #[test]
+    fn caches_come_and_go() {
+        for text in [TEXT.to_owned(), format!("{TEXT}\n[cache]\neviction = \"lru\" # not by chance\n")] {
+            let one = add_cache(&text, "c1", "127.0.0.1:11211", None).unwrap();
+            assert_eq!(one, format!("{text}\n[[cache.peer]]\nname = \"c1\"\nlisten = \"127.0.0.1:11211\"\n"));
+            let two = add_cache(&one, "c2", "127.0.0.1:11212", Some(128)).unwrap();
+            assert_eq!(ClusterFile::parse(&two, "x").unwrap().cache.peers[1].memory_mb, 128);
+            assert_eq!(remove(&two, "c2").unwrap(), one);
+            assert_eq!(remove(&one, "c1").unwrap(), text);
+        }
+        assert!(add_cache("cache = 1", "c1", "127.0.0.1:1", None).unwrap_err().contains("[cache]"));
     }
 
     #[test]

@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX, Slots};
 
 use crate::cluster::Cluster;
+use crate::sections::CACHE_PEERS_MAX;
 
 /// Slots for nodes that a cluster has at least, so that some can join.
 const NODES_MIN: usize = 64;
 /// Slots for sites, and for edges and fronts, that a cluster has at least.
 const OTHERS_MIN: usize = 16;
+/// Slots for caches that a cluster has at least. Each takes 33 KB of each cache's memory.
+const CACHES_MIN: usize = 8;
 
 /// How many slots a cluster has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,22 +24,20 @@ pub struct Capacity {
     pub nodes: usize,
     /// For edges and fronts.
     pub fronts: usize,
+    /// For caches.
+    pub caches: usize,
 }
 
 impl Capacity {
-    /// Of a cluster that starts with so many and has room for none more.
-    pub(crate) const fn exactly(sites: usize, nodes: usize, fronts: usize) -> Self {
-        Capacity { sites, nodes, fronts }
-    }
-
     /// Of a cluster that starts with so many: room for as many again.
-    pub(crate) fn of(sites: usize, nodes: usize, fronts: usize) -> Self {
+    pub(crate) fn of(sites: usize, nodes: usize, fronts: usize, caches: usize) -> Self {
         let room = |count: usize, min: usize, max: usize| (2 * count).max(min).next_power_of_two().min(max);
         Capacity {
             sites: room(sites, OTHERS_MIN, SITES_MAX),
             nodes: room(nodes, NODES_MIN, NODES_MAX),
             // A person takes locks, too.
             fronts: room(fronts, OTHERS_MIN, EDGES_MAX - 1),
+            caches: room(caches, CACHES_MIN, CACHE_PEERS_MAX),
         }
     }
 }
@@ -50,9 +51,45 @@ pub struct Standing {
     pub leaving: BTreeSet<String>,
     /// Sites that are about to leave: they take no request, and keep no node.
     pub closing: BTreeSet<String>,
+    /// Which caches have no share of the keys, or will not have one.
+    #[serde(rename = "shares")]
+    pub caches: CacheStanding,
 }
 
-/// Which site, node, and edge or front, by name, has which slot. By default there is none yet.
+/// Caches of a roster that are not, or not for long, homes of keys, by name. One that is both away and leaving ends.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CacheStanding {
+    /// Caches that have no share.
+    pub away: BTreeSet<String>,
+    /// Caches that begin to have one.
+    pub entering: BTreeSet<String>,
+    /// Caches that give it up.
+    pub leaving: BTreeSet<String>,
+}
+
+impl CacheStanding {
+    /// Whether some are to take over others' keys, or hand their own over.
+    pub fn is_changing(&self) -> bool {
+        !self.entering.is_empty() || self.leaving.iter().any(|name| !self.away.contains(name))
+    }
+
+    /// Whether a cache had a share of the keys before.
+    pub fn had_share(&self, name: &str) -> bool {
+        !self.away.contains(name) && !self.entering.contains(name)
+    }
+
+    /// Whether a cache has a share of the keys from now on.
+    pub fn has_share(&self, name: &str) -> bool {
+        !self.away.contains(name) && !self.leaving.contains(name)
+    }
+
+    /// Whether a cache is about to end.
+    pub fn ends(&self, name: &str) -> bool {
+        self.away.contains(name) && self.leaving.contains(name)
+    }
+}
+
+/// Which site, node, edge or front, and cache, by name, has which slot. By default there is none yet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SlotTable {
     /// The sites.
@@ -61,6 +98,8 @@ pub struct SlotTable {
     pub nodes: SlotNames,
     /// The edges and fronts.
     pub fronts: SlotNames,
+    /// The caches.
+    pub caches: SlotNames,
     /// How many slots there are, once that is decided.
     pub capacity: Option<Capacity>,
     /// See [`Cluster::founding`]; `None` before that.
@@ -68,10 +107,15 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// Whether the cluster has the same sites, nodes and movers, whatever their slots.
+    /// Whether the cluster has the same sites, nodes, movers and caches, whatever their slots.
     pub fn has_all_of(&self, cluster: &Cluster) -> bool {
         let other = SlotTable::of(cluster);
-        let kinds = [(&self.sites, &other.sites), (&self.nodes, &other.nodes), (&self.fronts, &other.fronts)];
+        let kinds = [
+            (&self.sites, &other.sites),
+            (&self.nodes, &other.nodes),
+            (&self.fronts, &other.fronts),
+            (&self.caches, &other.caches),
+        ];
         let names = |names: &SlotNames| names.0.values().cloned().collect::<BTreeSet<_>>();
         kinds.into_iter().all(|(own, other)| names(own) == names(other))
     }
@@ -87,6 +131,7 @@ impl SlotTable {
             sites: padded(self.sites, &other.sites),
             nodes: padded(self.nodes, &other.nodes),
             fronts: padded(self.fronts, &other.fronts),
+            caches: padded(self.caches, &other.caches),
             ..self
         }
     }
@@ -97,6 +142,7 @@ impl SlotTable {
             sites: SlotNames(cluster.sites.map(|site| site.name.clone())),
             nodes: SlotNames(cluster.nodes.map(|node| node.name.clone())),
             fronts: SlotNames(cluster.fronts.map(|front| front.name.clone())),
+            caches: SlotNames(cluster.caches.map(|cache| cache.name.clone())),
             capacity: Some(cluster.capacity),
             founding: Some(cluster.founding),
         }
@@ -154,9 +200,10 @@ mod tests {
 
     #[test]
     fn a_cluster_has_room_for_as_many_again() {
-        assert_eq!(Capacity::of(2, 8, 1), Capacity { sites: 16, nodes: 64, fronts: 16 });
-        assert_eq!(Capacity::of(9, 1000, 9), Capacity { sites: 32, nodes: 2048, fronts: 32 });
-        let most = Capacity { sites: SITES_MAX, nodes: NODES_MAX, fronts: EDGES_MAX - 1 };
-        assert_eq!(Capacity::of(SITES_MAX, NODES_MAX, EDGES_MAX - 1), most);
+        assert_eq!(Capacity::of(2, 8, 1, 0), Capacity { sites: 16, nodes: 64, fronts: 16, caches: 8 });
+        assert_eq!(Capacity::of(9, 1000, 9, 5), Capacity { sites: 32, nodes: 2048, fronts: 32, caches: 16 });
+        let most =
+            Capacity { sites: SITES_MAX, nodes: NODES_MAX, fronts: EDGES_MAX - 1, caches: CACHE_PEERS_MAX };
+        assert_eq!(Capacity::of(SITES_MAX, NODES_MAX, EDGES_MAX - 1, CACHE_PEERS_MAX), most);
     }
 }

@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`store`] | objects up to a number of bytes, and their eviction: LRU, SIEVE, S3-FIFO |
-//! | [`homes`] | which node holds an object |
+//! | [`homes`] | which cache or node holds an object, while caches come and go, too |
 
 pub mod homes;
 pub mod store;

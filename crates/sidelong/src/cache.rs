@@ -70,7 +70,11 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         }
         None => (args.switches.setup()?, None),
     };
-    Hangup::ignore()?.log()?;
+    let hangup = Hangup::ignore()?;
+    match &args.config {
+        Some(config) => hangup.reload(config.clone())?,
+        None => hangup.log()?,
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;

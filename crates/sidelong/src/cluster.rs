@@ -33,19 +33,27 @@ pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
 /// If it runs on this machine, this is what its parts go by. That may differ from the file: `up` puts servers and proxies of
 /// other makes in place of the file's, and the file may have changed since.
 pub(crate) fn cluster(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
-    roster::current(of_file(path, fabric)?)
+    with_nodes(any(path, fabric)?, path)
+}
+
+/// As [`cluster`], and of caches alone, too.
+pub(crate) fn any(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
+    roster::current(written(path, fabric)?)
 }
 
 /// The cluster of the file at `path`, whatever its parts go by. If an `up` on this machine runs it, it is the file that this has
 /// written.
 pub(crate) fn of_file(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
+    with_nodes(written(path, fabric)?, path)
+}
+
+fn written(path: &Path, fabric: Option<Fabric>) -> Result<Cluster, Failure> {
     let meant = |mut file: ClusterFile| {
         file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
         file.cluster()
     };
     let cluster = meant(load(path)?)?;
-    let cluster = as_run(&cluster)?.map(meant).transpose()?.unwrap_or(cluster);
-    with_nodes(cluster, path)
+    Ok(as_run(&cluster)?.map(meant).transpose()?.unwrap_or(cluster))
 }
 
 /// What the parts of a cluster have read, if an `up` on this machine runs it.

@@ -1,12 +1,15 @@
-//! SIGHUP in a cache, and in `up` without a terminal: it is ignored, with a line in the log.
+//! SIGHUP in a cache, and in `up` without a terminal: it has all parts adopt the cluster file, or is ignored with a line in the log.
 //!
 //! It ends `top`, and `up` on a terminal, because their terminal was closed.
 
 use std::io;
+use std::path::PathBuf;
 use std::thread;
 
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
+
+use crate::reload;
 
 /// SIGHUP, which no longer ends this process.
 pub(crate) struct Hangup(Signals);
@@ -18,15 +21,22 @@ impl Hangup {
     }
 
     /// Logs each one from now on, and those received before.
-    pub(crate) fn log(mut self) -> io::Result<()> {
-        let log = move || {
-            for _ in self.0.forever() {
-                tracing::warn!(
-                    "SIGHUP was ignored: this process reads its cluster file at start only; restart it to apply changes"
-                );
-            }
-        };
-        thread::Builder::new().name("hangup".to_owned()).spawn(log)?;
+    pub(crate) fn log(self) -> io::Result<()> {
+        self.answer(|| {
+            tracing::warn!(
+                "SIGHUP was ignored: this process reads its settings at start only; restart it to apply changes"
+            );
+        })
+    }
+
+    /// Has all parts adopt the cluster file at `config` at each one from now on, and at those received before.
+    pub(crate) fn reload(self, config: PathBuf) -> io::Result<()> {
+        self.answer(move || reload::hang_up(&config))
+    }
+
+    fn answer(mut self, each: impl Fn() + Send + 'static) -> io::Result<()> {
+        let answer = move || self.0.forever().for_each(|_| each());
+        thread::Builder::new().name("hangup".to_owned()).spawn(answer)?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use sidelong_app::history::{BY_HAND, Histories, Record, text};
 use sidelong_fabric::RunDirectory;
 use time::OffsetDateTime;
 
-use crate::cluster::cluster;
+use crate::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::running::running;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
         Some(config) => config.clone(),
         None => running()?,
     };
-    let cluster = cluster(&config, None)?;
+    let cluster = cluster::any(&config, None)?;
     let unknown = |what: &str, name: &str, known: Vec<&str>| {
         let known = known.join(", ");
         Failure::new(format!("{}: no {what} {name:?}; it has {known}", config.display()))

@@ -26,6 +26,8 @@ pub(crate) struct JoinArgs {
 enum Member {
     /// Add a node for a server of yours.
     Node(NodeArgs),
+    /// Add a cache for memcached's clients.
+    Cache(CacheArgs),
 }
 
 #[derive(Args)]
@@ -40,9 +42,23 @@ struct NodeArgs {
 }
 
 #[derive(Args)]
+struct CacheArgs {
+    /// Name of the cache. No other part has it.
+    name: String,
+    /// Where memcached's clients connect: HOST:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: String,
+    /// Memory in MiB, tables included. Default 64.
+    #[arg(long, value_name = "MIB")]
+    memory_mb: Option<u32>,
+    #[command(flatten)]
+    of: FileArgs,
+}
+
+#[derive(Args)]
 #[command(after_help = LEAVE_END)]
 pub(crate) struct LeaveArgs {
-    /// Name of the node, edge, front or site in the cluster file.
+    /// Name of the node, edge, front, cache or site in the cluster file.
     name: String,
     /// Wait for the requests at a node as long as they take, not `reconfig.drain_ms_max` at most.
     #[arg(long)]
@@ -62,19 +78,22 @@ struct FileArgs {
 }
 
 const JOIN_END: &str = "\
-The entry is added to the cluster file, and the parts that run take it over, as by `sidelong reload`. Start the node's part then.
+The entry is added to the cluster file, and the parts that run take it over, as by `sidelong reload`. Start the part then. A cache takes its
+share of the keys once it has started: they are misses there once.
 To add a site, an edge or a front, write its entry into the file and reload.
 
 Exit codes: 0 once all parts that run know it; 2 if not, with the reason, and with the file as it was.
 
 Examples:
   sidelong join node web9 --server 10.0.0.29:8080 --config cluster.toml
-  sidelong node web9 --config cluster.toml";
+  sidelong node web9 --config cluster.toml
+  sidelong join cache c4 --listen 127.0.0.1:11214 --config cluster.toml
+  sidelong cache c4 --config cluster.toml";
 
 const LEAVE_END: &str = "\
 A node is held first, which takes until no request is left there, and its part ends. An edge ends its requests, and then itself. A site
 takes no more requests (421), and its nodes are free then. The front of a proxy leaves once a person has said that nothing is left of both
-(`sidelong remove`). The entry is taken out of the cluster file. If the command is ended before that
+(`sidelong remove`). A cache hands its share of the keys to the others, where they are misses once, and ends. The entry is taken out of the cluster file. If the command is ended before that
 is done, the file stays so: `sidelong reload` then goes on with it.
 
 Exit codes: 0 once all parts that run go on without it; 2 if not, with the reason, and with the file as it was.
@@ -83,19 +102,24 @@ Examples:
   sidelong leave web9 --config cluster.toml
   sidelong leave web9 --config cluster.toml --wait";
 
-/// Has a node join.
+/// Has a node or a cache join.
 pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
-    let Member::Node(NodeArgs { name, server, of }) = &args.member;
-    let Changed { epoch, others } =
-        change(of, ("with", name), false, |text| edit::add_node(text, name, server))?;
+    let (kind, name, of) = match &args.member {
+        Member::Node(node) => ("node", &node.name, &node.of),
+        Member::Cache(cache) => ("cache", &cache.name, &cache.of),
+    };
+    let Changed { epoch, others } = change(of, ("with", name), false, |text| match &args.member {
+        Member::Node(node) => edit::add_node(text, name, &node.server),
+        Member::Cache(cache) => edit::add_cache(text, name, &cache.listen, cache.memory_mb),
+    })?;
     let file = of.config.display();
     let said = format!(
-        "{others}{name} belongs to the cluster (epoch {epoch}): start it by `sidelong node {name} --config {file}`\n"
+        "{others}{name} belongs to the cluster (epoch {epoch}): start it by `sidelong {kind} {name} --config {file}`\n"
     );
     if is_quiet { Ok(()) } else { say(said) }
 }
 
-/// Has a node, edge, front or site leave.
+/// Has a node, edge, front, cache or site leave.
 pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool) -> Result<(), Failure> {
     let name = &args.name;
     let Changed { epoch, others } =
@@ -126,7 +150,10 @@ fn change(
     let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
     let reload = cluster::load(&path).and_then(Reload::new).map_err(refused);
     let reloaded = reload.and_then(|reload| {
-        let is_other = |change: &&Change| change.key.split('.').nth(1) != Some(name);
+        let is_other = |change: &&Change| {
+            let key = change.key.strip_prefix("cache.").unwrap_or(&change.key);
+            key.split('.').nth(1) != Some(name)
+        };
         let others: Vec<_> = reload.changes.iter().filter(is_other).cloned().collect();
         let others = match others[..] {
             [] => String::new(),

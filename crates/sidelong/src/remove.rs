@@ -1,4 +1,4 @@
-//! `sidelong remove`: a person says that nothing is left of an edge or front.
+//! `sidelong remove`: a person says that nothing is left of an edge, front or cache.
 
 use clap::Args;
 use sidelong_app::reload::lose;
@@ -12,7 +12,7 @@ use crate::running::running;
 #[derive(Args)]
 #[command(after_help = REMOVE_END)]
 pub(crate) struct RemoveArgs {
-    /// Name of the edge or front in the cluster file.
+    /// Name of the edge, front or cache in the cluster file.
     pub(crate) name: String,
     /// Say that nothing of it is left: neither its process nor, beside a proxy of another make, that proxy.
     #[arg(long, required = true)]
@@ -24,17 +24,19 @@ pub(crate) struct RemoveArgs {
 const REMOVE_END: &str = "\
 Moves wait for an edge or front that says nothing, because it may have requests at their node. `sidelong status` and
 sidelong_edge_moves_waiting_seconds name it. Once you have made sure that nothing of it is left, this command has them go on.
-If it is started again, it belongs to the cluster again. Its entry stays in the file.
+The keys of a cache that has died are out of reach until it is back: nothing is stored under them. With this command the other caches take
+them over. If the part is started again, it belongs to the cluster again. Its entry stays in the file.
 
 Exit codes: 0 once no part waits for it; 2 if not, with the reason.
 
 Examples:
-  sidelong remove web1 --lost";
+  sidelong remove edge2 --lost
+  sidelong remove c3 --lost";
 
 /// Has nobody wait for it.
 pub(crate) fn run(args: &RemoveArgs, is_quiet: bool) -> Result<(), Failure> {
     let file = args.of.config.clone().map_or_else(running, Ok)?;
-    let epoch = lose(&cluster::cluster(&file, args.of.fabric)?, &args.name, WAIT)?;
+    let epoch = lose(&cluster::any(&file, args.of.fabric)?, &args.name, WAIT)?;
     let said = format!("nobody waits for {} any more (epoch {epoch})\n", args.name);
     if is_quiet { Ok(()) } else { say(said) }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use sidelong_app::history::{self, Holder};
-use sidelong_app::roster::{self, Roster};
+use sidelong_app::roster::{self, Roster, Share};
+use sidelong_app::some;
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{DocumentStatus, PeerStatus, SiteStatus, Status};
 use sidelong_fabric::RunDirectory;
@@ -71,11 +72,12 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => running()?,
     };
-    let cluster = cluster::cluster(&file, None)?;
+    let cluster = cluster::any(&file, None)?;
     let run = RunDirectory::at(&cluster.run_dir);
     let behind = behind(&cluster, &run);
     let asked = ask(&cluster);
-    if asked.iter().all(|(_, answer)| answer.is_err()) {
+    let has_caches_here = cluster.has_only_caches() && cluster.has_roster();
+    if !has_caches_here && asked.iter().all(|(_, answer)| answer.is_err()) {
         let why =
             asked.iter().filter_map(|(name, answer)| Some(format!("{name} {}", answer.as_ref().err()?.said)));
         let why = why.collect::<Vec<_>>().join(", ");
@@ -84,6 +86,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     }
     let mut report = Report::new(&cluster, &asked);
     report.behind = behind;
+    report.caches = roster::caches(&cluster);
     let fronts = cluster.fronts.values().map(|front| &*front.name);
     let movers = fronts.chain(cluster.nodes.values().map(|node| &*node.name));
     report.name_holders(&history::holders(&run, movers));
@@ -193,6 +196,8 @@ struct Report<'a> {
     closed_at_accept: u64,
     sites: Vec<SiteReport<'a>>,
     nodes: Vec<NodeReport<'a>>,
+    /// The caches of this machine, by name, and the share of the keys that each has.
+    caches: Vec<(String, Share)>,
 }
 
 /// A part that does not go by the newest cluster file.
@@ -279,6 +284,25 @@ struct SiteReport<'a> {
 }
 
 impl<'a> Report<'a> {
+    /// What is not as it should be of parts and caches, a line each.
+    fn plain_caches(&self) -> String {
+        let behind = self.behind.iter().map(|behind| behind.plain(self.epoch));
+        let caches = self.caches.iter().filter_map(|(name, share)| {
+            let said = match share {
+                Share::Has => return None,
+                Share::Takes => "takes its share of the keys",
+                Share::GivesUp => "gives up its share of the keys",
+                Share::HasNone => "has no share of the keys: it takes it once it runs",
+                Share::Dead => {
+                    "does not run, and nothing is stored under its keys: start it, or have the others take them by \
+                     `sidelong remove NAME --lost`"
+                }
+            };
+            Some(format!("cache {name} {said}\n").replace("NAME", name))
+        });
+        behind.chain(caches).collect()
+    }
+
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
         let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         let nodes: Vec<_> = cluster.nodes.values().map(|node| NodeReport::new(node, &statuses)).collect();
@@ -292,10 +316,15 @@ impl<'a> Report<'a> {
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
             sites: cluster.sites.values().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,
+            caches: Vec::new(),
         }
     }
 
     fn plain(&self) -> String {
+        if self.edges.is_empty() {
+            let count = some(self.caches.len(), "cache");
+            return format!("{}: {count}\n{}", self.cluster, self.plain_caches());
+        }
         let answer = self.edges.iter().filter(|edge| edge.problem.is_none()).count();
         let mut text = format!("{}: {answer} of {} edges answer", self.cluster, self.edges.len());
         for edge in &self.edges {
@@ -319,7 +348,7 @@ impl<'a> Report<'a> {
             }
             _ => format!("; {} connections closed at accept\n", self.closed_at_accept),
         };
-        self.behind.iter().for_each(|behind| text += &behind.plain(self.epoch));
+        text += &self.plain_caches();
         text.push('\n');
         let head = [
             "site",

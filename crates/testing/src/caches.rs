@@ -12,10 +12,13 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sidelong_app::reload::lose;
+use sidelong_app::roster::current;
 use sidelong_config::{CachePeer, ClusterFile, Fabric};
 
+use crate::here::reload;
 use crate::memcached::Client;
-use crate::{Cluster, Here, eventually};
+use crate::{Cluster, Here, PATIENCE, eventually};
 
 /// The secret of those on several machines.
 pub const SECRET: &str = "what everybody here knows";
@@ -219,6 +222,41 @@ impl Caches {
                 Running::Process(crate::Running::start(command))
             }
         }
+    }
+
+    /// Has a fourth cache, c4, take its share of the keys, while `meanwhile` goes on, and leave. All are on one machine.
+    pub fn with_fourth(&self, meanwhile: impl FnOnce(SocketAddr)) {
+        let mut file = self.cluster.file.clone();
+        let at = self.cluster.at(LISTEN + 3);
+        file.cache.peers.push(CachePeer { memory_mb: 8, ..CachePeer::new("c4", at) });
+        reload(&file).unwrap();
+        let fourth = Here::start(&file, "cache", "c4").unwrap();
+        self.await_homes(4);
+        meanwhile(at);
+        reload(&self.cluster.file).unwrap();
+        self.await_homes(3);
+        assert!(!fourth.is_running(), "it has ended by itself");
+    }
+
+    /// Waits until so many caches have a share of the keys, as each tells clients that ask for their addresses, and none changes homes.
+    pub fn await_homes(&self, count: usize) {
+        let settled = || {
+            let current = current(self.cluster.file.cluster().unwrap()).unwrap();
+            let is_known = |at: &SocketAddr| {
+                // It may be starting.
+                let Ok(stream) = TcpStream::connect(at) else { return false };
+                let (version, caches) = Client::of(stream).addresses();
+                (version, caches.len()) == (current.epoch, count)
+            };
+            !current.standing.caches.is_changing() && self.at.iter().all(is_known)
+        };
+        eventually("keys have their homes", settled);
+    }
+
+    /// Has the others take over the keys of one that has died.
+    pub fn lose(&self, number: usize) {
+        let cluster = self.cluster.file.cluster().unwrap();
+        lose(&cluster, &format!("c{}", number + 1), PATIENCE).unwrap();
     }
 
     /// Has the network lose what is sent to a cache by others, or no more.

@@ -167,6 +167,16 @@ impl Drop for Here {
     }
 }
 
+/// Has the parts of a cluster go by that file, as `sidelong reload` does; the epoch.
+///
+/// # Errors
+/// The reason why nothing is changed.
+pub(crate) fn reload(file: &ClusterFile) -> Result<u64, String> {
+    let file = cluster(file)?.file;
+    let reload = Reload::new(ClusterFile::clone(&file)).and_then(|reload| reload.carry_out(PATIENCE, false));
+    reload.map_err(|why| why.0)
+}
+
 impl Cluster {
     /// Starts a node, an edge or a cache of it in this process, as [`Here::start`].
     ///
@@ -204,10 +214,7 @@ impl Cluster {
     /// # Errors
     /// The reason why nothing is changed.
     pub fn reload(&self) -> Result<u64, String> {
-        let file = cluster(&self.file)?.file;
-        let reload =
-            Reload::new(ClusterFile::clone(&file)).and_then(|reload| reload.carry_out(PATIENCE, false));
-        reload.map_err(|why| why.0)
+        reload(&self.file)
     }
 
     /// Holds a node, as `sidelong drain` does; what the command would print, without its line's end.

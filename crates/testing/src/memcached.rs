@@ -42,6 +42,18 @@ pub fn unmodified_clients(address: SocketAddr) {
     libmemcacheds_own_tests(address);
 }
 
+/// A real client of the first of these caches finds all.
+pub fn discovering_client(caches: &[SocketAddr]) {
+    let all: Vec<_> = caches.iter().map(SocketAddr::to_string).collect();
+    run_client(
+        "memcached_discovery.py",
+        peer("bin/python"),
+        ["-c", "import elasticache_auto_discovery"],
+        &all.iter().map(String::as_str).collect::<Vec<_>>(),
+        "PyPI's elasticache-auto-discovery",
+    );
+}
+
 /// Real clients of a cache that serves TLS with this certificate, or asks them to log in by SASL as ann with "secret".
 pub fn clients_by(way: &str, address: SocketAddr, certificate: Option<&Path>) {
     let [host, port] = host_and_port(address);
@@ -249,6 +261,20 @@ impl Client {
             text.extend(byte);
         }
         String::from_utf8(text).unwrap()
+    }
+
+    /// Where all caches of the cluster are, as clients of Amazon ElastiCache ask, and the version of that.
+    pub fn addresses(&mut self) -> (u64, Vec<SocketAddr>) {
+        let answer = self.list("config get cluster");
+        let (head, body) = answer.split_once("\r\n").unwrap();
+        let body = body.strip_suffix("\r\nEND\r\n").expect("an answer of that form");
+        assert_eq!(head, format!("CONFIG cluster 0 {}", body.len()));
+        let (version, caches) = body.strip_suffix('\n').unwrap().split_once('\n').unwrap();
+        let cache = |text: &str| match text.split('|').collect::<Vec<_>>()[..] {
+            [host, address, port] if host == address => format!("{address}:{port}").parse().unwrap(),
+            _ => panic!("not a cache: {text}"),
+        };
+        (version.parse().unwrap(), caches.split(' ').map(cache).collect())
     }
 
     /// A figure of `stats`.

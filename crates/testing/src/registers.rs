@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::caches::Caches;
-use crate::eventually;
 use crate::memcached::Client;
+use crate::{SetOnDrop, eventually};
 
 /// Of each key, what is known of the values that were stored: versions that rise.
 #[derive(Default)]
@@ -78,6 +78,7 @@ pub fn check(caches: &Caches, versions: u64, meanwhile: impl FnOnce()) {
         };
         let readers: Vec<_> = (0..2).map(|first| scope.spawn(reader(first))).collect();
         let writers: Vec<_> = (0..KEYS).map(|key| scope.spawn(writer(key))).collect();
+        let _ends = SetOnDrop(is_over);
         meanwhile();
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         eventually("reads found something as often as was written", || {

@@ -265,21 +265,21 @@ impl Binary {
             return Step::Needs(HEADER_BYTES + before_value);
         };
         let (extras, key) = body.split_at(header.extras_bytes);
-        let home = if order.is_for_home() { host.home(key) } else { None };
+        let others = if order.is_for_home() { host.changed_at(key) } else { None };
         if let Order::Store(mode) = order {
             let past = Step::Skip { used: HEADER_BYTES + before_value, unwanted: value_bytes as u64 };
-            if let Some(home) = home.filter(|_| !host.cache.fits(key.len(), value_bytes)) {
-                return past.forwarded(home);
+            if let Some(to) = others.filter(|_| !host.cache.fits(key.len(), value_bytes)) {
+                return past.forwarded(to);
             }
-            if home.is_none() && !host.admits(key, value_bytes, mode == Mode::Set) {
+            if others.is_none() && !host.admits(key, value_bytes, mode == Mode::Set) {
                 header.refuse(out, Status::TooLarge);
                 return past;
             }
         }
         let whole = HEADER_BYTES + header.body_bytes;
         let Some(value) = input.get(HEADER_BYTES + before_value..whole) else { return Step::Needs(whole) };
-        if let Some(home) = home {
-            return Step::Used(whole).forwarded(home);
+        if let Some(to) = others {
+            return Step::Used(whole).forwarded(to);
         }
         if order == Order::LogIn {
             host.counters.auth_cmds += 1;

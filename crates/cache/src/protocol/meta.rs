@@ -12,7 +12,7 @@ use super::text::{
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, World, number};
-use crate::neighbours::{Home, Language};
+use crate::neighbours::{Language, To};
 
 /// The most words of a line, flags included (memcached's).
 const WORDS_MAX: usize = 20;
@@ -217,9 +217,9 @@ pub(crate) fn command(
     };
     let request = Request { written_key, key, flags: &flags };
     if matches!(letter, b'd' | b'a' | b'e')
-        && let Some(home) = host.home(key)
+        && let Some(to) = host.changed_at(key)
     {
-        return past.forwarded(home);
+        return past.forwarded(to);
     }
     let result = match (letter, bytes) {
         (b's', Some(bytes)) => return request.set(bytes, line, host, out),
@@ -232,7 +232,7 @@ pub(crate) fn command(
                 return host.ask(home, Language::Text, &[line.text, b"\r\n"], miss, used, out);
             }
             match request.get(host, out) {
-                Some(home) => return past.forwarded(home),
+                Some(to) => return past.forwarded(to),
                 None => Ok(()),
             }
         }
@@ -308,17 +308,19 @@ impl Request<'_> {
         !changes && !words(self.flags.text).any(asks_home)
     }
 
-    /// Answers, or returns the key's home, if only that can.
-    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<Home> {
+    /// Answers, or returns who is to, if only those can.
+    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<To> {
         let now = host.world.now;
+        if !self.is_for_anyone()
+            && let Some(to) = host.changed_at(self.key)
+        {
+            return Some(to);
+        }
         if let Some(home) = host.home(self.key) {
-            if !self.is_for_anyone() {
-                return Some(home);
-            }
             let found = host.read(home, self.key);
             if found.is_some_and(|item| item.is_stale) {
                 // Whoever asks first wins the right to replace it.
-                return Some(home);
+                return host.changed_at(self.key);
             }
             let is_hit = found.is_some();
             match found {
@@ -407,11 +409,11 @@ impl Request<'_> {
                 return line.without_data(bytes);
             }
         };
-        let home = host.home(self.key);
-        if let Some(home) = home.filter(|_| !host.cache.fits(self.key.len(), bytes)) {
-            return line.without_data(bytes).forwarded(home);
+        let others = host.changed_at(self.key);
+        if let Some(to) = others.filter(|_| !host.cache.fits(self.key.len(), bytes)) {
+            return line.without_data(bytes).forwarded(to);
         }
-        if home.is_none() && !host.admits(self.key, bytes, true) {
+        if others.is_none() && !host.admits(self.key, bytes, true) {
             say(out, &not_stored(PutError::TooLarge));
             return line.without_data(bytes);
         }
@@ -423,8 +425,8 @@ impl Request<'_> {
                 return step;
             }
         };
-        if let Some(home) = home {
-            return step.forwarded(home);
+        if let Some(to) = others {
+            return step.forwarded(to);
         }
         let stored = host.store(&Put {
             mode,

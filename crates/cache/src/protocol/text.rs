@@ -25,6 +25,9 @@ const WORDS_MAX: usize = 7;
 pub(crate) const CLASSES: u64 = 64;
 /// Fewer megabytes cannot be a cache's memory (memcached's).
 const MEGABYTES_MIN: u64 = 8;
+/// The key under which clients of Amazon ElastiCache's older engines find the addresses of all caches (AWS, "Adding auto discovery to your
+/// client library").
+const ADDRESSES: &[u8] = b"AmazonElastiCache:cluster";
 /// The longest name and password, in bytes (memcached's).
 const LOGIN_BYTES_MAX: u64 = 16384;
 
@@ -313,12 +316,16 @@ impl Text {
             Some(BAD_FORMAT)
         } else {
             keys.has_any = true;
-            if let Some(step) = keys.forward(word, host, out) {
+            if let Some(addresses) = host.world.addresses.filter(|_| word == ADDRESSES) {
+                let (name, text) = (String::from_utf8_lossy(word), addresses.text());
+                say(out, &format!("VALUE {name} 0 {}\r\n{text}", text.len()));
+            } else if let Some(step) = keys.forward(word, host, out) {
                 self.place = Place::Keys(keys);
                 // The end of the line is answered afterwards.
                 return step;
+            } else {
+                keys.show(word, host, out);
             }
-            keys.show(word, host, out);
             None
         };
         self.place = match problem {
@@ -379,11 +386,11 @@ impl Keys {
             let name: &[u8] = if self.shows_cas { b"gets " } else { b"get " };
             return Some(host.ask(home, Language::Key, &[name, key, b"\r\n"], Vec::new(), used, out));
         };
-        let home = host.home(key)?;
+        let to = host.changed_at(key)?;
         let name: &[u8] = if self.shows_cas { b"gats " } else { b"gat " };
         let mut digits = itoa::Buffer::new();
         let command = [name, digits.format(exptime).as_bytes(), b" ", key, b"\r\n"];
-        host.send(To::Home(home), Language::Key, &command, out.len());
+        host.send(to, Language::Key, &command, out.len());
         Some(Step::Sent { used })
     }
 
@@ -472,9 +479,9 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
     }
     if let [b"touch" | b"delete" | b"incr" | b"decr", key, ..] = words
         && key.len() <= KEY_BYTES_MAX
-        && let Some(home) = host.home(key)
+        && let Some(to) = host.changed_at(key)
     {
-        return line.used().forwarded(home);
+        return line.used().forwarded(to);
     }
     // Further words mean nothing, but the last one.
     let is_quiet = is_quiet(line.text);
@@ -534,6 +541,10 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
             say(out, host.world.version);
         }
         [b"stats", rest @ ..] => stats::text(rest, host, out),
+        [b"config", b"get", b"cluster"] if let Some(addresses) = host.world.addresses => {
+            let text = addresses.text();
+            say(out, &format!("CONFIG cluster 0 {}\r\n{text}\r\nEND", text.len()));
+        }
         [b"shutdown", ..] => answer("SERVER_ERROR: shutdown not enabled"),
         [b"watch", ..] => say(out, "CLIENT_ERROR watch commands not allowed"),
         // What is set here there is not here.
@@ -598,11 +609,11 @@ fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out
         answer(BAD_FORMAT);
         return line.without_data(bytes);
     };
-    let home = host.home(key);
-    if let Some(home) = home.filter(|_| !host.cache.fits(key.len(), bytes)) {
-        return line.without_data(bytes).forwarded(home);
+    let others = host.changed_at(key);
+    if let Some(to) = others.filter(|_| !host.cache.fits(key.len(), bytes)) {
+        return line.without_data(bytes).forwarded(to);
     }
-    if home.is_none() && !host.admits(key, bytes, mode == Mode::Set) {
+    if others.is_none() && !host.admits(key, bytes, mode == Mode::Set) {
         answer(&not_stored(PutError::TooLarge));
         return line.without_data(bytes);
     }
@@ -614,8 +625,8 @@ fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out
             return step;
         }
     };
-    if let Some(home) = home {
-        return step.forwarded(home);
+    if let Some(to) = others {
+        return step.forwarded(to);
     }
     let expires = host.world.expires(exptime);
     let put = Put { mode, key, value, flags, expires, compare, may_be_stale: false, cas: None, vivify: None };

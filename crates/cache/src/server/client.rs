@@ -8,6 +8,7 @@ use rustix::event::epoll::EventFlags;
 use super::OUT_BYTES_MAX;
 use super::sockets::Stream;
 use crate::cache::Seconds;
+use crate::frame::Answer;
 use crate::near::Ticket;
 use crate::neighbours::Language;
 use crate::session::Session;
@@ -51,15 +52,26 @@ pub(super) struct Waits {
     pub(super) failed: Option<Silent>,
     /// What the answer is to be kept by, if a copy of it is.
     pub(super) near: Option<Ticket>,
-    /// The last cache's answer, among those of the client.
+    /// The answer of the item's home, or of all caches if none keeps it, among those of the client.
     answer: Range<usize>,
+    is_of_home: bool,
     /// Bytes of the client's own answers that follow.
     after: usize,
 }
 
 impl Waits {
     pub(super) fn new(language: Language, command: Vec<u8>, miss: Option<Vec<u8>>) -> Self {
-        Waits { left: 0, language, command, miss, failed: None, near: None, answer: 0..0, after: 0 }
+        Waits {
+            left: 0,
+            language,
+            command,
+            miss,
+            failed: None,
+            near: None,
+            answer: 0..0,
+            is_of_home: false,
+            after: 0,
+        }
     }
 }
 
@@ -152,17 +164,19 @@ impl Client {
     }
 
     /// Takes the answer of another cache to what it waits for by this number, or one that has not answered.
-    pub(super) fn answered(&mut self, ticket: u64, answer: Result<&[u8], Silent>) {
+    pub(super) fn answered(&mut self, ticket: u64, answer: Result<Answer<'_>, Silent>) {
         let place = ticket.checked_sub(self.ticket).and_then(|place| usize::try_from(place).ok());
         let Some(waits) = place.and_then(|place| self.waits.get_mut(place)) else { return };
         waits.left -= 1;
         match answer {
-            Ok(answer) => {
+            Ok(Answer { bytes, is_of_home }) if is_of_home || !waits.is_of_home => {
                 let start = self.answers.len();
-                self.answers.extend_from_slice(answer);
+                self.answers.extend_from_slice(bytes);
                 waits.answer = start..self.answers.len();
-                self.held += answer.len();
+                waits.is_of_home = is_of_home;
+                self.held += bytes.len();
             }
+            Ok(_) => {}
             Err(silent) => waits.failed = Some(silent),
         }
     }

@@ -5,19 +5,59 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use sidelong_layout::Slots;
+use sidelong_policy::cache::homes::Placement;
 
 use super::Server;
 use super::client::{Client, Silent, Waits};
-use crate::neighbours::{Errand, Errands, Language, Neighbours, To};
-use crate::outgoing::Waiting;
+use crate::command::Addresses;
+use crate::frame::Answer;
+use crate::neighbours::{Errand, Errands, Language, Neighbours, Peer, To};
+use crate::outgoing::{Outgoing, Waiting};
 use crate::protocol::{binary, text};
 
 /// The longest wait for a connection from another machine to show that it is of the cluster.
 const UNAUTHENTICATED_WAIT: Duration = Duration::from_secs(5);
 /// The most of them. Beyond, the oldest has to go.
 const UNAUTHENTICATED_MAX: usize = 64;
+/// Unique numbers of values begin with the epoch of the last change of homes, then the slot of the home in so many bits, and count in so many
+/// bits: 17,179,869,184 values until the next change.
+const CAS_SLOT_BITS: u32 = 6;
+const CAS_BITS: u32 = 34;
 /// Between two complaints about unauthenticated connections.
 const COMPLAINTS: Duration = Duration::from_secs(10);
+
+/// The other caches of a cluster.
+pub struct Cluster {
+    /// Their memory, and how they are told to carry out commands.
+    pub neighbours: Neighbours,
+    /// Where clients find all of them.
+    pub addresses: Addresses,
+    /// How many slots there may be.
+    pub capacity: usize,
+    /// Hears which caches there are from now on, if that may change. It is asked ten times a second.
+    pub news: Option<Box<dyn FnMut() -> News>>,
+}
+
+/// What has become of the caches of a cluster.
+pub enum News {
+    /// Nothing.
+    Nothing,
+    /// These are its caches from now on.
+    Roster(Roster),
+    /// This cache is none of them any more, and ends.
+    Left,
+}
+
+/// Which caches there are from now on.
+pub struct Roster {
+    /// By slot.
+    pub peers: Slots<Peer>,
+    /// The homes of keys.
+    pub placement: Placement,
+    /// Where clients find them. The cache states their version in its memory, once nothing is left of the items that it keeps no more.
+    pub addresses: Addresses,
+}
 
 /// A connection from another machine that is not known yet to be of the cluster, or was not when it came.
 pub(super) struct Unauthenticated {
@@ -27,6 +67,28 @@ pub(super) struct Unauthenticated {
 }
 
 impl Server<'_> {
+    /// Goes by other caches from now on.
+    pub(super) fn adopt(&mut self, roster: Roster) {
+        let Roster { peers, placement, addresses } = roster;
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let is_change = neighbours.placement() != &placement;
+        let others = neighbours.adopt(&peers, placement);
+        let share = neighbours.share();
+        let slots = self.outgoing.len();
+        for slot in others.into_iter().filter(|slot| *slot < slots) {
+            self.fail(slot, &ErrorKind::NotConnected.into());
+            let way = self.neighbours.as_ref().and_then(|neighbours| neighbours.way(slot));
+            self.outgoing[slot] = Outgoing::new(way);
+        }
+        if is_change {
+            // Another home may have given the numbers below for values of the same keys.
+            let cas_min = (addresses.version << CAS_SLOT_BITS | share.slot as u64) << CAS_BITS;
+            self.store().cache.keep_only(share, cas_min);
+        }
+        self.unstated = Some(addresses.version);
+        self.addresses = Some(addresses);
+    }
+
     /// Does what is due with other caches.
     pub(super) fn tick_peers(&mut self, now: Instant) {
         let me = self.neighbours.as_ref().map(Neighbours::me);
@@ -127,7 +189,7 @@ impl Server<'_> {
     }
 
     /// Keeps the answer of another cache for a client, or one that has not answered.
-    fn deliver(&mut self, waiting: Waiting, answer: Result<&[u8], Silent>) {
+    fn deliver(&mut self, waiting: Waiting, answer: Result<Answer<'_>, Silent>) {
         let (number, life) = waiting.client;
         if let Some(client) = self.clients[number].as_mut().filter(|client| client.life == life) {
             client.answered(waiting.ticket, answer);
@@ -175,22 +237,22 @@ impl Server<'_> {
             return;
         }
         let Errands { commands, mut all } = mem::take(&mut self.errands);
-        let me = self.neighbours.as_ref().map(Neighbours::me);
         let (now, mut answered) = (Instant::now(), 0);
         for Errand { to, language, command, miss, near, answered: until } in all.drain(..) {
             client.append(&self.out[answered..until]);
             answered = until;
             let (command, ticket) = (&commands[command], client.next_ticket());
             let peers = match to {
-                To::Home(home) => home.peer..home.peer + 1,
-                To::All => 0..self.outgoing.len(),
+                To::Home(home) => vec![home.peer],
+                To::Both(old, home) => vec![old, home.peer],
+                To::All => self.neighbours.iter().flat_map(Neighbours::others).collect(),
             };
             // Of a command that only reads nobody asks how it began.
             let begin =
                 if miss.is_none() { &command[..command.len().min(text::LINE_BYTES_MAX)] } else { &[] };
             let mut waits = Waits::new(language, begin.to_vec(), miss);
             waits.near = near;
-            for peer in peers.filter(|peer| Some(*peer) != me) {
+            for peer in peers {
                 match self.outgoing[peer].send(language, command, (number, client.life), ticket, now) {
                     Ok(()) => {
                         waits.left += 1;
@@ -201,7 +263,8 @@ impl Server<'_> {
                     Err(error) => {
                         tracing::debug!(%error, peer, "a command was not sent to its home");
                         // What is for all was carried out by this cache at least.
-                        waits.failed = Some(Silent { peer, was_told: to == To::All });
+                        let was_told = to == To::All || waits.left > 0;
+                        waits.failed = Some(Silent { peer, was_told });
                     }
                 }
             }

@@ -36,6 +36,8 @@ pub(super) enum Class {
     /// It comes or goes while the parts run, unless the cluster is one whose members must stay the same. If it is an edge, the agents
     /// restart that tell the connections of edges from those of others by their addresses.
     Member(&'static str),
+    /// It comes or goes while the parts run, if they share a machine.
+    CacheMember(&'static str),
     /// All parts must be stopped.
     Stop(&'static str),
 }
@@ -91,8 +93,8 @@ const CLASSES: &[(&str, Class)] = &[
     ("cache.documents", Stop(IDENTITY)),
     ("cache.document_memory_mb", Stop(IDENTITY)),
     ("cache.document_max_age_s", Nodes),
-    ("cache.peer", Stop("the order of caches decides which has a key")),
-    ("cache.peer.*", Stop(CACHES)),
+    ("cache.peer", CacheMember("the order of caches numbers them")),
+    ("cache.peer.*", CacheMember(CACHES)),
     ("cache.peer.*.listen", Own),
     ("cache.peer.*.fabric_listen", Caches),
     ("cache.peer.*.verbs_listen", Caches),

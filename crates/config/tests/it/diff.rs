@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use sidelong_config::{
-    CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme, SecretText,
-    Takes, Tls, diff, live,
+    CachePeer, Change, ClusterFile, Error, Fabric, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme,
+    SecretText, Takes, Tls, diff, live,
 };
 
 const NODES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
@@ -135,24 +135,35 @@ fn a_key_that_no_part_reads_takes_nothing() {
 }
 
 #[test]
-fn caches_restart_for_what_they_read() {
+fn caches_come_and_go_and_restart_for_what_they_read() {
     let mut file = ClusterFile::demo();
-    let peer = |name, port| CachePeer::new(name, ([127, 0, 0, 1], port).into());
+    fn peer(name: &str, port: u16) -> CachePeer {
+        let fabric_listen = Some(([127, 0, 0, 1], port + 100).into());
+        CachePeer { fabric_listen, ..CachePeer::new(name, ([127, 0, 0, 1], port).into()) }
+    }
     file.cache.peers = vec![peer("c1", 11211), peer("c2", 11212)];
     let listen = changes_of(&file, |file| file.cache.peers[1].listen.set_port(11213));
     assert_eq!(only(listen), ("cache.peer.c2.listen".into(), restart(&["c2"])));
     let told = Some(([127, 0, 0, 1], 11214).into());
     let told = changes_of(&file, |file| file.cache.peers[0].fabric_listen = told);
     assert_eq!(only(told), ("cache.peer.c1.fabric_listen".into(), restart(&["c1", "c2"])));
-    for (edit, key) in [
-        (|file| file.cache.peers[0].memory_mb = 128, "cache.peer.c1.memory_mb"),
+    let (found, takes) = only(changes_of(&file, |file| file.cache.peers[0].memory_mb = 128));
+    assert!(found == "cache.peer.c1.memory_mb" && matches!(takes, Takes::Stop(_)), "{found} {takes:?}");
+    let edits: [(fn(&mut ClusterFile), _); 3] = [
+        (|file| file.cache.peers.push(peer("c3", 11213)), "cache.peer.c3"),
         (|file| file.cache.peers.swap(0, 1), "cache.peer"),
         (|file| file.cache.peers.truncate(1), "cache.peer.c2"),
-    ] as [(fn(&mut ClusterFile), _); 3]
-    {
-        let (found, takes) = only(changes_of(&file, edit));
-        assert_eq!(found, key);
-        assert!(matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    ];
+    let mut on_machines = file.clone();
+    on_machines.cluster.secret_file = Some("secret".into());
+    (on_machines.sites, on_machines.nodes, on_machines.edges) = Default::default();
+    for (edit, key) in edits {
+        assert_eq!(only(changes_of(&file, edit)), (key.into(), Takes::Nothing));
+        let mut new = file.clone();
+        edit(&mut new);
+        assert_eq!(live(&file, &new, "c1").unwrap().cache.peers, new.cache.peers, "{key}");
+        let (found, takes) = only(changes_of(&on_machines, edit));
+        assert!(found == key && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
     }
 }
 

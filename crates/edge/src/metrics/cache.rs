@@ -2,12 +2,13 @@
 //! memcached_exporter gives them, and those of reads of other caches' memory.
 
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use super::emit::{Labels, family, flag};
+use super::emit::{ConfigCollector, ConfigState, Labels, family, flag};
 use super::figures::{Head, counter, gauge};
 use super::process::encode;
 
@@ -21,9 +22,18 @@ pub struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    /// The figures that `read` returns at each scrape, of a cache of this version, and whether it serves.
-    pub fn new(version: &str, serves: Box<dyn Fn() -> bool + Send + Sync>, read: ReadStat) -> Self {
+    /// The figures that `read` returns at each scrape, of a cache of this version, and whether it serves; with `config` by which cluster
+    /// file it goes, if it is of a cluster.
+    pub fn new(
+        version: &str,
+        serves: Box<dyn Fn() -> bool + Send + Sync>,
+        read: ReadStat,
+        config: Option<Arc<ConfigState>>,
+    ) -> Self {
         let mut registry = Registry::default();
+        if let Some(config) = config {
+            registry.register_collector(Box::new(ConfigCollector(config)));
+        }
         registry.register_collector(Box::new(Figures { version: version.to_owned(), serves, read }));
         CacheMetrics { registry }
     }

@@ -252,9 +252,11 @@ impl Children {
                 }
                 None => {
                     let status = part.ended(now);
-                    let is_part = ["node", "edge", "front"].contains(&part.kind);
+                    let is_part = ["node", "edge", "front", "cache"].contains(&part.kind);
+                    let has_left =
+                        |newest: &Roster| !newest.has(&part.name) || newest.standing.caches.ends(&part.name);
                     match Roster::read(&self.run).filter(|_| is_part) {
-                        Some(newest) if !newest.has(&part.name) => {
+                        Some(newest) if has_left(&newest) => {
                             part.restart_at = None;
                             News::Left
                         }

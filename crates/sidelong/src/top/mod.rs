@@ -163,7 +163,7 @@ impl Top {
 
     /// Begins anew if the parts go by another roster.
     fn follow(&mut self) {
-        let newest = roster::epoch(&self.run).filter(|_| roster::has_one(&self.cluster));
+        let newest = roster::epoch(&self.run).filter(|_| self.cluster.has_roster());
         let Some(newest) = newest.filter(|newest| *newest > self.cluster.epoch) else { return };
         // One that cannot be looked at is tried once.
         self.cluster.epoch = newest;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -231,11 +231,14 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
         let began = Instant::now();
         let victim = faults.below(3) as usize;
         let fault = if has_faults { faults.below(5) } else { 4 };
+        // Where caches come and go, this takes as long as it does; otherwise clients are as fast as they can.
+        let comes_and_goes = (2..4).contains(&fault) && !caches.has_network();
+        let is_over = AtomicBool::new(!comes_and_goes);
         let pause = Duration::from_millis(10 + faults.below(40));
         let mut victims = caches.running[victim].take();
         thread::scope(|scope| {
             let all = &*caches;
-            let (recorded, next) = (&recorded, &next);
+            let (recorded, next, is_over) = (&recorded, &next, &is_over);
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| {
                     scope.spawn(move || {
@@ -253,7 +256,16 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
                             believed,
                             only: asks_one.then_some(0),
                         };
-                        (0..COMMANDS).for_each(|_| recorder.step(round));
+                        for number in 0.. {
+                            let is_enough = is_over.load(Ordering::Relaxed) || number > 100 * COMMANDS;
+                            if number >= COMMANDS && is_enough {
+                                break;
+                            }
+                            recorder.step(round);
+                            if comes_and_goes {
+                                thread::sleep(Duration::from_micros(recorder.random.below(8_000)));
+                            }
+                        }
                     })
                 })
                 .collect();
@@ -266,6 +278,13 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
                     thread::sleep(pause * 30);
                     one.signal(Signal::CONT);
                 }
+                2 if comes_and_goes => {
+                    victims.take().unwrap().kill();
+                    all.lose(victim);
+                    victims = Some(all.part(victim));
+                    all.await_homes(3);
+                }
+                3 if comes_and_goes => all.with_fourth(|_| {}),
                 1 | 2 => {
                     victims.take().unwrap().kill();
                     thread::sleep(if fault == 1 { Duration::ZERO } else { pause * 4 });
@@ -278,6 +297,7 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
                 }
                 _ => {}
             }
+            is_over.store(true, Ordering::Relaxed);
             clients.into_iter().for_each(|client| client.join().unwrap());
         });
         caches.running[victim] = victims;

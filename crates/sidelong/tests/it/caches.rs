@@ -10,7 +10,7 @@ use sidelong_config::CachePeer;
 
 use crate::support::caches::{By, Caches, FABRIC, SECRET};
 use crate::support::memcached::Client;
-use crate::support::{Cluster, eventually, run};
+use crate::support::{Cluster, Running, eventually, metrics, run};
 use sidelong_testing::registers::check;
 
 #[test]
@@ -135,17 +135,74 @@ fn a_file_of_caches_alone_has_nothing_else_to_run() {
     cluster.file.cache.peers = vec![CachePeer::new("c1", cluster.at(11211))];
     let config = cluster.config();
     let shown = config.to_str().unwrap();
-    for command in ["up", "status"] {
-        let refused = run([command, "--config", shown]).refused();
-        let expected = format!(
-            "{shown} has only caches: start each by sidelong cache NAME --config {shown}, and ask it for its stats"
-        );
-        assert_eq!(refused, expected);
-    }
+    let refused = run(["up", "--config", shown]).refused();
+    let expected = format!(
+        "{shown} has only caches: start each by sidelong cache NAME --config {shown}, and ask it for its stats"
+    );
+    assert_eq!(refused, expected);
     let checked = run(["config", "check", shown]).succeeded();
     assert!(checked.contains("1 cache"), "{checked}");
     let refused = run(["node", "n1", "--config", shown]).refused();
     assert!(refused.contains("has no node \"n1\""), "{refused}");
+}
+
+#[test]
+fn caches_join_leave_and_are_lost_by_commands() {
+    let mut cluster = Cluster::new(&[]);
+    cluster.file.edges.clear();
+    let cache = |number: u16| CachePeer {
+        memory_mb: 8,
+        admin: Some(cluster.at(9150 + number)),
+        ..CachePeer::new(format!("c{number}"), cluster.at(11210 + number))
+    };
+    cluster.file.cache.peers = vec![cache(1), cache(2)];
+    let config = cluster.config();
+    let shown = config.to_str().unwrap();
+    let start = |name: &str| {
+        let cache = Running::start(["cache", name, "--config", shown]);
+        eventually("it takes clients", || cache.out().contains("MiB of cache at"));
+        cache
+    };
+    let status = || run(["status", "--config", shown]).succeeded();
+    let (first, second) = (start("c1"), start("c2"));
+    assert_eq!(status(), "test: 2 caches\n");
+    let at = cluster.at(11213).to_string();
+    let join = ["join", "cache", "c3", "--listen", &at, "--memory-mb", "8", "--config", shown];
+    let said = run(join).succeeded();
+    assert!(said.contains("c3 belongs to the cluster (epoch 2): start it by `sidelong cache c3"), "{said}");
+    assert!(status().contains("cache c3 has no share of the keys"), "{}", status());
+    let mut client = Client::connect(cluster.at(11211));
+    assert_eq!(client.addresses().1.len(), 2, "it has not started");
+    let third = start("c3");
+    eventually("it has its share", || status() == "test: 3 caches\n");
+    assert_eq!(client.addresses().1.len(), 3);
+    let epoch = || metrics(cluster.at(9151))["sidelong_config_epoch"];
+    eventually("its metrics say by which file it goes", || epoch() == 4.0);
+
+    third.kill();
+    assert!(status().contains("cache c3 does not run, and nothing is stored under its keys"), "{}", status());
+    run(["remove", "c3", "--lost", "--config", shown]).succeeded();
+    (0..30).for_each(|key| client.asks(format!("set k{key} 0 0 1\r\nx\r\n"), "STORED\r\n"));
+    let refused = run(["remove", "c2", "--lost", "--config", shown]).refused();
+    assert!(refused.contains("c2 runs here"), "{refused}");
+    let third = start("c3");
+    eventually("it has its share again", || status() == "test: 3 caches\n");
+
+    let said = run(["leave", "c3", "--config", shown]).succeeded();
+    assert!(said.contains("c3 has left the cluster"), "{said}");
+    assert_eq!(third.finish().code, Some(0));
+    assert_eq!(client.addresses().1.len(), 2);
+    assert!(!std::fs::read_to_string(&config).unwrap().contains("c3"));
+    let history = run(["history", "--config", shown]).succeeded();
+    assert!(history.contains("joined") && history.contains("left"), "{history}");
+
+    // Signals do as commands.
+    let changed = std::fs::read_to_string(&config).unwrap()
+        + &format!("\n[[cache.peer]]\nname = \"c4\"\nlisten = \"{at}\"\n");
+    std::fs::write(&config, changed).unwrap();
+    first.signal(Signal::HUP);
+    eventually("it is adopted", || status().contains("cache c4 has no share"));
+    [first, second].into_iter().for_each(|cache| _ = cache.end().succeeded());
 }
 
 #[test]

@@ -1,26 +1,39 @@
-//! Nodes, edges and sites that join and leave at random while commands and parts are killed: whatever dies at whichever step, floors
-//! hold, no slot is lost, and the next command succeeds.
+//! Nodes, edges, caches and sites that join and leave at random while commands and parts are killed: whatever dies at whichever step, floors
+//! hold, no slot is lost, keys have their homes, and the next command succeeds.
 //!
 //! `cargo xtask ci membership` goes on for a hundred rounds each, from a new seed, which it prints.
 
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use sidelong_config::SiteEntry;
+use sidelong_config::{CachePeer, SiteEntry};
 use sidelong_layout::Ownership;
 
 use crate::support::words::Word;
-use crate::support::{Cluster, Running, SteadyLoad, eventually, number, try_get, until_it_succeeds};
+use crate::support::{
+    Cluster, Running, SteadyLoad, eventually, memcached, number, try_get, until_it_succeeds,
+};
 
 /// The number of rounds and the seed, if the variables SIDELONG_ROUNDS and SIDELONG_SEED do not say otherwise.
 const ROUNDS: u64 = 6;
 const SEED: u64 = 7;
-/// Nodes and edges that are always there, and those that come and go.
-const STAY: [(&str, &str); 6] =
-    [("node", "n1"), ("node", "n2"), ("node", "n3"), ("node", "n4"), ("edge", "edge1"), ("edge", "edge2")];
+/// Nodes, edges and caches that are always there, and nodes that come and go.
+const STAY: [(&str, &str); 8] = [
+    ("node", "n1"),
+    ("node", "n2"),
+    ("node", "n3"),
+    ("node", "n4"),
+    ("edge", "edge1"),
+    ("edge", "edge2"),
+    ("cache", "c1"),
+    ("cache", "c2"),
+];
 const NODES: [&str; 2] = ["n5", "n6"];
+/// Keys whose homes are looked at.
+const KEYS: usize = 32;
 /// With time for a machine that others use, too.
 const RELOAD: [&str; 3] = ["reload", "--timeout", "60s"];
 /// Most slots for nodes that may be in use: one that has left may still be meant by a part that was killed, so that one more is taken.
@@ -46,6 +59,8 @@ struct Members {
     /// The last reload that was not killed took so long.
     took: Duration,
     random: Pcg64Mcg,
+    /// What all keys were last set to.
+    version: u64,
 }
 
 impl Members {
@@ -53,15 +68,18 @@ impl Members {
         let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]);
         // So that a third site may come.
         cluster.file.sites[0].nodes = 1;
+        cluster.file.cache.peers = (1..=2).map(|number| cache(&cluster, number)).collect();
         let mut members = Members {
             cluster,
             parts: Vec::new(),
             took: Duration::from_millis(100),
             random: Pcg64Mcg::seed_from_u64(seed),
+            version: 0,
         };
         STAY.iter().for_each(|(kind, name)| members.begin(kind, name));
         let Members { cluster, parts, .. } = &mut members;
-        cluster.await_serving(&mut parts.last_mut().expect("an edge").process);
+        let edge = parts.iter_mut().rfind(|part| part.kind == "edge").expect("an edge");
+        cluster.await_serving(&mut edge.process);
         members.follow();
         members
     }
@@ -75,7 +93,7 @@ impl Members {
     /// Has one or two members come or go, or a name change, in the file.
     fn change(&mut self) {
         for _ in 0..self.random.random_range(1..=2) {
-            let what = self.random.random_range(0..5);
+            let what = self.random.random_range(0..6);
             let file = &mut self.cluster.file;
             match what {
                 0 | 1 => {
@@ -89,6 +107,11 @@ impl Members {
                 2 => file.sites.push(SiteEntry::new("gamma", "gamma.test", 1)),
                 3 if file.edges.len() > 2 => drop(file.edges.pop()),
                 3 => self.cluster.push_edge(),
+                4 if file.cache.peers.len() > 2 => drop(file.cache.peers.pop()),
+                4 => {
+                    let joins = cache(&self.cluster, 3);
+                    self.cluster.file.cache.peers.push(joins);
+                }
                 _ => file.limits.retries = 1 - file.limits.retries.min(1),
             }
         }
@@ -125,7 +148,9 @@ impl Members {
     fn follow(&mut self) {
         let file = &self.cluster.file;
         let nodes = file.nodes.iter().map(|node| ("node", node.name.clone()));
-        let now: Vec<_> = nodes.chain(file.edges.iter().map(|edge| ("edge", edge.name.clone()))).collect();
+        let edges = file.edges.iter().map(|edge| ("edge", edge.name.clone()));
+        let caches = file.cache.peers.iter().map(|cache| ("cache", cache.name.clone()));
+        let now: Vec<_> = nodes.chain(edges).chain(caches).collect();
         let left = self.parts.extract_if(.., |part| !now.iter().any(|(_, there)| *there == part.name));
         for Started { name, process, .. } in left {
             let ended = process.finish();
@@ -141,6 +166,7 @@ impl Members {
             self.begin(kind, &name);
             let index = || self.cluster.file.edges.iter().position(|edge| edge.name == name);
             eventually("it is there", || match index() {
+                None if kind == "cache" => self.caches().all(|at| TcpStream::connect(at).is_ok()),
                 None => self.cluster.regions().contains(&format!("{name}.words.region")),
                 Some(edge) => {
                     let reply = try_get(self.cluster.edge(edge), "alpha.test", "/o/1/1");
@@ -153,7 +179,39 @@ impl Members {
         }
     }
 
-    fn check(&self) {
+    fn caches(&self) -> impl Iterator<Item = SocketAddr> {
+        self.cluster.file.cache.peers.iter().map(|cache| cache.listen)
+    }
+
+    /// Each key can be stored through one cache, and is read through all others, never as it was before.
+    fn check_keys(&mut self) {
+        self.version += 1;
+        let version = self.version;
+        let mut clients: Vec<_> = self.caches().map(memcached::Client::connect).collect();
+        for key in 0..KEYS {
+            let text = format!("set key{key} 0 0 8\r\n{version:08}\r\n");
+            eventually("its home takes it", || {
+                clients[key % 2].try_ask(&text).is_some_and(|answer| answer == "STORED\r\n")
+            });
+            for client in &mut clients {
+                let found = client.try_get(&format!("key{key}")).expect("it stays connected");
+                // It may be changing homes.
+                assert!(found.as_ref().is_none_or(|found| *found == format!("{version:08}")), "{found:?}");
+            }
+        }
+        let all: Vec<_> = (0..KEYS).map(|key| format!("key{key}")).collect();
+        let get = format!("get {}", all.join(" "));
+        eventually("keys have their homes", || {
+            for key in &all {
+                let text = format!("set {key} 0 0 8\r\n{version:08}\r\n");
+                clients[0].try_ask(&text).expect("it stays connected");
+            }
+            clients.iter_mut().all(|client| client.list(&get).matches("VALUE ").count() == KEYS)
+        });
+    }
+
+    fn check(&mut self) {
+        self.check_keys();
         let current = self.cluster.current().expect("it can be used");
         assert!(current.nodes.len() <= SLOTS_MAX, "a slot is lost: {:?}", current.nodes);
         let words = STAY.iter().filter(|(kind, _)| *kind == "node").map(|(_, name)| {
@@ -178,6 +236,11 @@ impl Members {
             ended.succeeded();
         }
     }
+}
+
+/// A small cache of that number.
+fn cache(cluster: &Cluster, number: u16) -> CachePeer {
+    CachePeer { memory_mb: 8, ..CachePeer::new(format!("c{number}"), cluster.at(11210 + number)) }
 }
 
 /// A node says at its end whether it had requests for a site that it did not serve.

@@ -1,6 +1,6 @@
 //! Whole clusters of caches over a simulated network: while one reads another's memory, the others change it, reads are lost or
-//! late, and caches die and come back. Each key's history must be linearizable, also where devices read a memory's lines at
-//! several moments.
+//! late, caches die and come back, and keys change homes. Each key's history must be linearizable, also where devices read a memory's lines
+//! at several moments.
 //!
 //! `SIDELONG_SEED=N cargo test -p sidelong-testing --test it cache_simulated::` replays a run in every step.
 
@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use sidelong_cache::neighbours::{Neighbours, Peer};
+use sidelong_cache::neighbours::{Neighbours, Peer, To};
 use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_fabric::sim::{Faults, Keys, Network, SimHost};
 use sidelong_fabric::{Access, Directory, Initiator, RegionSpec};
-use sidelong_layout::{CacheMap, Instance, RegionKind, Time};
+use sidelong_layout::{CacheMap, Instance, RegionKind, Slots, Time};
+use sidelong_policy::cache::homes::Placement;
 use sidelong_policy::cache::store::Eviction;
 
 use sidelong_testing::histories::{Event, Op, Verdict, judge, seed};
@@ -35,16 +36,33 @@ struct Plan {
     is_remote: bool,
     /// Of the reads of more than a line, those whose lines are read at several moments.
     torn_permille: u32,
+    /// How keys change homes, if they do.
+    change: Option<Change>,
+}
+
+/// How keys change homes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// All caches go by the old homes, then by both, then by the new ones.
+    Sound,
+    /// By the old ones, then by the new ones: a control.
+    AtOnce,
+    /// As it should be, but nobody waits until all go by both: another.
+    Hasty,
 }
 
 /// As devices of other machines read.
-const BY_DEVICES: Plan = Plan { believes: false, is_remote: true, torn_permille: 500 };
+const BY_DEVICES: Plan = Plan { believes: false, is_remote: true, torn_permille: 500, change: None };
+/// The caches that have a share of the keys, one after the other.
+const SHARES: [&[usize]; 5] = [&[0, 1, 2], &[0, 1], &[1, 2], &[0, 2], &[1]];
 
 /// One of the caches. It does one thing at a time, as its thread does.
 struct Member {
     cache: Cache,
     neighbours: Neighbours,
     counters: Counters,
+    /// The change of homes by which it goes.
+    turn: u64,
 }
 
 impl Member {
@@ -85,11 +103,14 @@ struct Cluster {
     /// What clients have read, if they believe it without asking: the control.
     believed: Option<Mutex<BTreeMap<u64, String>>>,
     map: CacheMap,
+    change: Option<Change>,
+    /// The newest change of homes.
+    turn: AtomicU64,
 }
 
 impl Cluster {
     fn start(seed: u64, plan: Plan) -> Arc<Self> {
-        let Plan { believes, is_remote, torn_permille } = plan;
+        let Plan { believes, is_remote, torn_permille, change } = plan;
         let faults = Faults { loss_permille: 20, late_permille: 20, torn_permille, ..Faults::default() };
         let map = CacheMap::new(MEMORY_BYTES, CACHES);
         let network = Network::new(seed, faults);
@@ -103,6 +124,8 @@ impl Cluster {
             recorded: Mutex::default(),
             believed: believes.then(Mutex::default),
             map: if is_remote { map.remote() } else { map },
+            change,
+            turn: AtomicU64::new(0),
         };
         for me in 0..CACHES {
             *cluster.members[me].lock().unwrap() = Some(cluster.member(me));
@@ -119,11 +142,56 @@ impl Cluster {
         cluster
     }
 
-    fn member(&self, me: usize) -> Member {
+    fn peers(&self) -> Slots<Peer> {
         let map = self.map;
-        let peer =
-            |number: usize| Peer { name: format!("c{number}"), region: format!("c{number}.items"), map };
-        let peers: Vec<Peer> = (0..CACHES).map(peer).collect();
+        let peer = |number: usize| {
+            let (name, region) = (format!("c{number}"), format!("c{number}.items"));
+            Peer { name, region, map, way: None }
+        };
+        (0..CACHES).map(peer).collect()
+    }
+
+    /// The homes of keys by a change of homes. Each second one is between two.
+    fn placement(&self, turn: u64) -> Placement {
+        let names: Slots<String> = (0..CACHES).map(|slot| format!("c{slot}")).collect();
+        let has = |step: u64| {
+            let share = SHARES[step as usize % SHARES.len()];
+            move |name: &str| share.iter().any(|slot| name == format!("c{slot}"))
+        };
+        let (before, after) = (turn / 2, turn.div_ceil(2));
+        let is_at_once = self.change == Some(Change::AtOnce);
+        Placement::among(&names, has(if is_at_once { after } else { before }), has(after))
+    }
+
+    /// Has homes change once more, if all caches that live go by the last change.
+    fn turn(&self) {
+        let newest = self.turn.load(Ordering::Relaxed);
+        let is_behind = |member: &Mutex<Option<Member>>| match member.try_lock() {
+            Ok(member) => member.as_ref().is_some_and(|member| member.turn < newest),
+            // It reads.
+            Err(_) => true,
+        };
+        if self.change == Some(Change::Hasty) || !self.members.iter().any(is_behind) {
+            self.turn.store(newest + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Has a cache go by the newest change.
+    fn adopt(&self, member: &mut Member) {
+        let newest = self.turn.load(Ordering::Relaxed);
+        if member.turn < newest {
+            member.neighbours.adopt(&self.peers(), self.placement(newest));
+            member.cache.keep_only(member.neighbours.share(), newest << 40);
+            while !member.cache.is_swept() {
+                member.cache.sweep(1);
+            }
+            member.turn = newest;
+        }
+    }
+
+    fn member(&self, me: usize) -> Member {
+        let (map, peers) = (self.map, self.peers());
+        let turn = self.turn.load(Ordering::Relaxed);
         let spec = RegionSpec {
             name: &peers[me].region,
             kind: RegionKind::Cache,
@@ -141,11 +209,13 @@ impl Cluster {
         let region = sidelong_fabric::Host::Sim(self.hosts[me].clone()).expose_owned(&spec).unwrap();
         self.keys.publish(region.key().unwrap()).unwrap();
         let directory: Arc<dyn Directory> = Arc::clone(&self.keys) as _;
-        Member {
-            cache: Cache::exposed(settings, region, map, 1),
-            neighbours: Neighbours::new(me, &peers, Some(directory), Initiator::new()),
-            counters: Counters::default(),
+        let homes = self.placement(turn);
+        let neighbours = Neighbours::new(me, &peers, homes, Some(directory), Initiator::new());
+        let mut cache = Cache::exposed(settings, region, map, 1);
+        if self.change.is_some() {
+            cache.keep_only(neighbours.share(), turn << 40);
         }
+        Member { cache, neighbours, counters: Counters::default(), turn }
     }
 
     fn below(&self, bound: u64) -> u64 {
@@ -162,7 +232,11 @@ impl Cluster {
     }
 
     fn record(&self, key: u64, op: Op, begun: u64) {
-        let event = Event { op, begun, ended: self.now() };
+        self.record_until(key, op, begun, self.now());
+    }
+
+    fn record_until(&self, key: u64, op: Op, begun: u64, ended: u64) {
+        let event = Event { op, begun, ended };
         self.recorded.lock().unwrap().entry(key).or_default().push(event);
     }
 
@@ -174,9 +248,12 @@ impl Cluster {
             1..4 => self.revive(asked),
             4..20 => {
                 if let Some(mut member) = self.idle(asked) {
-                    member.as_mut().unwrap().tick(self.network.now());
+                    let member = member.as_mut().unwrap();
+                    member.tick(self.network.now());
+                    self.adopt(member);
                 }
             }
+            20 if self.change.is_some() => self.turn(),
             20..24 => self.flush(),
             24..70 => self.read(asked),
             _ => self.change(asked, what),
@@ -198,18 +275,16 @@ impl Cluster {
         }
     }
 
-    /// The home of a key, and its name.
-    fn key(&self, asked: usize, member: &Member) -> (u64, String, usize) {
+    /// A key, and its name.
+    fn key(&self) -> (u64, String) {
         let number = self.below(KEYS);
-        let name = format!("key{number}");
-        let home = member.neighbours.home(name.as_bytes()).map_or(asked, |home| home.peer);
-        (number, name, home)
+        (number, format!("key{number}"))
     }
 
     fn read(&self, asked: usize) {
         let Some(mut member) = self.idle(asked) else { return };
         let member = member.as_mut().unwrap();
-        let ((key, name, _), begun) = (self.key(asked, member), self.now());
+        let ((key, name), begun) = (self.key(), self.now());
         if let Some(believed) = self.believed.as_ref().and_then(|all| all.lock().unwrap().get(&key).cloned())
         {
             return self.record(key, Op::Read(believed), begun);
@@ -224,14 +299,29 @@ impl Cluster {
         self.record(key, Op::Read(value.to_owned()), begun);
     }
 
-    /// A command on one item, which the cache that is asked has its home carry out.
+    /// The caches that carry out a command on an item, as the one that is asked has it.
+    fn changed_at(&self, asked: usize, name: &str) -> Option<Vec<usize>> {
+        let mut member = self.idle(asked)?;
+        let Member { cache, neighbours, .. } = member.as_mut()?;
+        if neighbours.is_changing() && neighbours.changed_at(name.as_bytes()).is_some() {
+            cache.remove(name.as_bytes(), 1);
+        }
+        Some(match neighbours.changed_at(name.as_bytes()) {
+            None => vec![asked],
+            Some(To::Home(home)) => vec![home.peer],
+            Some(To::Both(old, home)) => vec![old, home.peer],
+            Some(To::All) => unreachable!("it is for one key"),
+        })
+    }
+
+    /// A command on one item, which the cache that is asked has its homes carry out.
     fn change(&self, asked: usize, what: u64) {
-        let Some(member) = self.idle(asked) else { return };
-        let (key, name, home) = self.key(asked, member.as_ref().unwrap());
-        drop(member);
-        let begun = self.now();
+        let ((key, name), begun) = (self.key(), self.now());
+        let Some(homes) = self.changed_at(asked, &name) else { return };
         // One that reads meanwhile does not answer, and one that is dead is not reached.
-        let Some(mut home) = self.idle(home) else { return };
+        if homes.iter().any(|home| self.idle(*home).is_none()) {
+            return;
+        }
         // Many of one size, so that they take each other's places, and some of others, so that places are given to other items, and
         // large ones lie in pieces.
         let word = format!("{begun:08};");
@@ -242,23 +332,43 @@ impl Cluster {
             _ => 100,
         };
         let value = word.repeat(1 + words as usize);
-        let mut ask = |command: String| home.as_mut().unwrap().ask(&command, false);
+        let is_set = what < 84;
+        // The answer of who keeps such an item counts, if one does.
+        let ask = |command: String| {
+            let mut answer = None;
+            for (number, home) in homes.iter().enumerate() {
+                if number > 0 && is_set && self.below(2) == 0 {
+                    self.step();
+                }
+                let mut home = self.idle(*home)?;
+                let member = home.as_mut()?;
+                member.cache.take_astray();
+                let text = member.ask(&command, false);
+                let is_of_home = !member.cache.take_astray();
+                if answer.is_none() || is_of_home {
+                    answer = Some(text);
+                }
+            }
+            answer
+        };
         let stored = |verb: &str| format!("{verb} {name} 0 0 {}\r\n{value}\r\n", value.len());
-        let op = match what {
-            70..84 => (ask(stored("set")) == "STORED\r\n").then(|| Op::Set(value.clone())),
-            84..90 => match &*ask(stored("add")) {
-                "STORED\r\n" => Some(Op::Added(value.clone())),
-                _ => Some(Op::NotAdded),
-            },
-            90..94 => match &*ask(stored("append")) {
-                "STORED\r\n" => Some(Op::Appended(value.clone())),
-                // It would be too large, or there is none.
-                _ => None,
-            },
-            _ => match &*ask(format!("delete {name}\r\n")) {
-                "DELETED\r\n" => Some(Op::Deleted),
-                _ => Some(Op::Absent),
-            },
+        let command = match what {
+            _ if is_set => stored("set"),
+            ..90 => stored("add"),
+            90..94 => stored("append"),
+            _ => format!("delete {name}\r\n"),
+        };
+        let op = match (ask(command).as_deref(), what) {
+            // One of two is not reached any more. So it may be done later, or never.
+            (None, _) => return self.record_until(key, Op::Set(value), begun, u64::MAX),
+            (Some("STORED\r\n"), _) if is_set => Some(Op::Set(value)),
+            (Some("STORED\r\n"), ..90) => Some(Op::Added(value)),
+            (Some(_), ..90) => Some(Op::NotAdded),
+            (Some("STORED\r\n"), ..94) => Some(Op::Appended(value)),
+            // It would be too large, or there is none.
+            (Some(_), ..94) => None,
+            (Some("DELETED\r\n"), _) => Some(Op::Deleted),
+            (Some(_), _) => Some(Op::Absent),
         };
         if let Some(op) = op {
             self.record(key, op, begun);
@@ -302,13 +412,16 @@ fn run(seed: u64, plan: Plan) -> Arc<Cluster> {
 }
 
 fn are_linearizable(plan: Plan) {
-    let (mut hits, mut failures) = (0, 0);
+    let (mut hits, mut failures, mut turns) = (0, 0, 0);
     for seed in (0..40).map(|round| seed() + round) {
-        let (wrong, found, failed) = run(seed, plan).judged();
+        let cluster = run(seed, plan);
+        let (wrong, found, failed) = cluster.judged();
         assert_eq!(wrong, None, "seed {seed}");
         (hits, failures) = (hits + found, failures + failed);
+        turns += cluster.turn.load(Ordering::Relaxed);
     }
-    println!("{hits} items found in others' memory, {failures} reads failed");
+    println!("{hits} items found in others' memory, {failures} reads failed, {turns} changes of homes");
+    assert!(turns > 50 || plan.change.is_none(), "{turns} changes of homes tell nothing");
     assert!(hits > 100 && failures > 10, "{hits} hits and {failures} failures tell nothing");
 }
 
@@ -320,6 +433,18 @@ fn histories_over_a_simulated_network_are_linearizable() {
 #[test]
 fn histories_are_linearizable_where_devices_read_lines_in_any_order() {
     are_linearizable(BY_DEVICES);
+}
+
+#[test]
+fn histories_are_linearizable_while_keys_change_homes() {
+    are_linearizable(Plan { change: Some(Change::Sound), ..Plan::default() });
+}
+
+#[test]
+fn so_are_caches_that_change_homes_too_fast() {
+    for change in [Change::AtOnce, Change::Hasty] {
+        are_found_out(Plan { change: Some(change), ..Plan::default() });
+    }
 }
 
 fn are_found_out(plan: Plan) {

@@ -1,12 +1,13 @@
 //! Caches of a cluster that serve out of each other's memory, or ask each other over a network: any cache, any key.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sidelong_testing::caches::{By, Caches};
-use sidelong_testing::eventually;
 use sidelong_testing::memcached::{self, Client};
 use sidelong_testing::registers::check;
+use sidelong_testing::{SetOnDrop, eventually};
 
 #[test]
 fn any_cache_answers_for_any_key() {
@@ -201,6 +202,94 @@ fn a_cache_whose_memory_others_cannot_find_ends() {
 fn no_read_is_older_than_what_was_known_before() {
     check(&Caches::start(By::Thread, 8), 1_500, || {});
     check(&Caches::over_network(By::Thread, 8), 500, || {});
+}
+
+#[test]
+fn nor_while_caches_come_and_go() {
+    let mut caches = Caches::start(By::Thread, 8);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let (mut client, is_over) = (caches.client(number), &is_over);
+            scope.spawn(move || {
+                for turn in 0_u64.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = turn % 64;
+                    let answer = client.try_ask(&format!("set busy{key} 0 0 1\r\nx\r\n"));
+                    assert_eq!(answer.as_deref(), Some("STORED\r\n"), "no command fails");
+                    let answer = client.try_ask(&format!("delete busy{}\r\n", key / 2));
+                    assert!(matches!(answer.as_deref(), Some("DELETED\r\n" | "NOT_FOUND\r\n")), "{answer:?}");
+                }
+            });
+        }
+        let _ends = SetOnDrop(&is_over);
+        check(&caches, 3_000, || (0..4).for_each(|_| caches.with_fourth(|_| {})));
+    });
+    // One that has died, and whose keys the others take over, takes its share when it is back.
+    let key = caches.key_of(2);
+    caches.running[2].take().unwrap().end();
+    let mut client = caches.client(0);
+    let set = format!("set {key} 0 0 1\r\nx\r\n");
+    assert!(client.try_ask(&set).unwrap().starts_with("SERVER_ERROR cache c3"));
+    caches.lose(2);
+    client.asks(&set, "STORED\r\n");
+    assert_eq!(client.addresses().1, caches.at[..2]);
+    caches.restart(2);
+    caches.await_homes(3);
+    client.asks(format!("get {key}\r\n"), "END\r\n");
+    caches.await_all();
+}
+
+#[test]
+fn keys_that_change_homes_are_missed_once() {
+    const KEYS: usize = 300;
+    let caches = Caches::start(By::Thread, 8);
+    let mut clients = caches.clients();
+    let name = |key: usize| format!("kept{key}");
+    let found = |clients: &mut [Client]| {
+        let all: Vec<_> = (0..KEYS).map(name).collect();
+        let found = clients.iter_mut().map(|client| client.list(&format!("get {}", all.join(" "))));
+        let found: Vec<_> = found.map(|found| found.matches("VALUE ").count()).collect();
+        assert!(found.iter().all(|count| *count == found[0]), "all caches say the same: {found:?}");
+        found[0]
+    };
+    let set = |client: &mut Client, key: usize| {
+        client.asks(format!("set {} 0 0 1\r\nx\r\n", name(key)), "STORED\r\n");
+    };
+    (0..KEYS).for_each(|key| set(&mut clients[key % 3], key));
+    let before = clients[0].try_gets(&name(0)).unwrap().unwrap().1;
+    caches.with_fourth(|at| {
+        let [a, b, c] = caches.clients();
+        let mut clients = [a, b, c, Client::connect(at)];
+        let all = [&caches.at[..], &[at]].concat();
+        assert_eq!(clients[3].addresses().1, all);
+        memcached::discovering_client(&all);
+        let legacy = clients[3].list("get AmazonElastiCache:cluster");
+        assert!(
+            legacy.starts_with("VALUE AmazonElastiCache:cluster 0 ")
+                && legacy.contains(&format!("|{}", at.port()))
+        );
+        let stayed = found(&mut clients);
+        assert!(
+            (KEYS * 5 / 8..KEYS * 7 / 8).contains(&stayed),
+            "a quarter has moved: {stayed} of {KEYS} are there"
+        );
+        (0..KEYS).for_each(|key| set(&mut clients[key % 4], key));
+        assert_eq!(found(&mut clients), KEYS);
+        assert!(clients[3].stat("curr_items") > KEYS as u64 / 8, "it holds its share");
+    });
+    let stayed = found(&mut clients);
+    assert!(
+        (KEYS * 5 / 8..KEYS * 7 / 8).contains(&stayed),
+        "its share is gone: {stayed} of {KEYS} are there"
+    );
+    (0..KEYS).for_each(|key| set(&mut clients[key % 3], key));
+    assert_eq!(found(&mut clients), KEYS);
+    // What was read of a value before is not the number of another one since.
+    let stale = format!("cas {} 0 0 1 {before}\r\ny\r\n", name(0));
+    clients[1].asks(stale, "EXISTS\r\n");
 }
 
 #[test]

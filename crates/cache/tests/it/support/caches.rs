@@ -5,9 +5,10 @@ use std::sync::Arc;
 use sidelong_cache::neighbours::{Errands, Neighbours, Peer};
 use sidelong_cache::{Cache, Counters, Host, Session, Settings, Wants, World};
 use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Initiator, RegionSpec, RunDirectory};
-use sidelong_layout::{CacheMap, Instance, RegionKind, Time};
+use sidelong_fabric::{Access, Directory, Initiator, RegionSpec, RunDirectory};
+use sidelong_layout::{CacheMap, Instance, RegionKind, Slots, Time};
 use sidelong_os::monotonic_ns;
+use sidelong_policy::cache::homes::{Homes, Placement};
 use sidelong_policy::cache::store::Eviction;
 
 /// What each hashes keys with.
@@ -16,7 +17,7 @@ const NAMES: [&str; 3] = ["home", "one", "two"];
 
 pub(crate) struct Caches {
     directory: tempfile::TempDir,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: Slots<Peer>,
     memory_bytes: usize,
     began_ns: u64,
 }
@@ -41,7 +42,10 @@ impl Caches {
     }
 
     fn with_map(memory_bytes: usize, map: CacheMap) -> Self {
-        let peer = |name: &&str| Peer { name: (*name).to_owned(), region: format!("{name}.items"), map };
+        let peer = |name: &&str| {
+            let (name, region) = ((*name).to_owned(), format!("{name}.items"));
+            Peer { name, region, map, way: None }
+        };
         Caches {
             directory: tempfile::tempdir().unwrap(),
             peers: NAMES.iter().map(peer).collect(),
@@ -52,6 +56,12 @@ impl Caches {
 
     pub(crate) fn run(&self) -> RunDirectory {
         RunDirectory::open(self.directory.path().join("run")).unwrap()
+    }
+
+    fn neighbours(&self, me: usize) -> Neighbours {
+        let homes = Placement::settled(Homes::new(NAMES));
+        let directory: Arc<dyn Directory> = Arc::new(self.run());
+        Neighbours::new(me, &self.peers, homes, Some(directory), Initiator::new())
     }
 
     pub(crate) fn member(&self, me: usize) -> Member {
@@ -73,7 +83,7 @@ impl Caches {
         };
         Member {
             cache: Cache::exposed(settings, host.expose_owned(&spec).unwrap(), *map, self.began_ns),
-            neighbours: Neighbours::new(me, &self.peers, Some(Arc::new(self.run())), Initiator::new()),
+            neighbours: self.neighbours(me),
             counters: Counters::default(),
             began_ns: self.began_ns,
         }

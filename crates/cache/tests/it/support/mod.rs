@@ -67,6 +67,7 @@ impl Server {
                 version: "1.6.18",
                 users: self.users.as_ref(),
                 rows: &rows,
+                ..World::default()
             };
             let mut host = Host {
                 cache: &mut self.cache,

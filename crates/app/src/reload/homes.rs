@@ -1,0 +1,119 @@
+//! Which caches have a share of the keys: they take it once they serve, and give it up before they leave.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use sidelong_config::CacheStanding;
+use sidelong_fabric::RunDirectory;
+
+use super::{Names, await_parts, difference};
+use crate::failure::Failure;
+use crate::roster::{self, Roster};
+
+/// Longest wait of a cache that has started for the others to be rid of what they hand over: of 64 GiB, that takes some minutes.
+const ENTER_MAX: Duration = Duration::from_secs(600);
+/// Pause between two looks whether it has its share.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Has other caches have no share of the keys: those that `edit` makes of them. In between all caches go by the homes before and after
+/// ([`sidelong_policy::cache::homes::Placement`]). Those that are `ending` then end.
+///
+/// # Errors
+/// If somebody else changes the cluster, a cache does not go by it within `wait`, or `stop` is set. Homes may then be changing: the next
+/// call has all go by the old ones again first.
+pub(super) fn hand_over(
+    run: &RunDirectory,
+    last: &Roster,
+    edit: impl FnOnce(&mut Names),
+    ending: &Names,
+    (wait, stop): (Duration, &AtomicBool),
+) -> Result<Roster, Failure> {
+    let adopted = |roster: &Roster| await_parts(run, roster, Roster::cache_epochs, (wait, stop));
+    let change = |last: &Roster, next: CacheStanding| {
+        let mut is_as_last = true;
+        let changed = roster::change(run, last, |roster| {
+            is_as_last = roster.standing.caches == last.standing.caches;
+            if is_as_last {
+                roster.standing.caches = next;
+            }
+        })?;
+        if !is_as_last {
+            return Err(roster::busy());
+        }
+        adopted(&changed).map(|()| changed)
+    };
+    let mut last = last.clone();
+    if last.standing.caches.is_changing() {
+        let CacheStanding { away, entering, .. } = last.standing.caches.clone();
+        let away = away.union(&entering).cloned().collect();
+        last = change(&last, CacheStanding { away, ..CacheStanding::default() })?;
+    }
+    adopted(&last)?;
+    let before = last.standing.caches.away.clone();
+    let mut away = before.clone();
+    edit(&mut away);
+    if away != before {
+        let (entering, leaving) = (difference(&before, &away), difference(&away, &before));
+        let stay = before.intersection(&away).cloned().collect();
+        last = change(&last, CacheStanding { away: stay, entering, leaving })?;
+    }
+    let settled = CacheStanding { away, leaving: ending.clone(), ..CacheStanding::default() };
+    if last.standing.caches == settled { Ok(last) } else { change(&last, settled) }
+}
+
+/// A thread that has a cache take its share of the keys whenever it has none. It ends with this value.
+pub(crate) struct Entering {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Entering {
+    /// For the cache of that name, which serves.
+    pub(crate) fn start(name: String, run: RunDirectory) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let enter = move || {
+            let (mut seen, mut is_told) = (None, false);
+            while !stopped.load(Ordering::Relaxed) {
+                let newest = roster::epoch(&run);
+                if newest != seen {
+                    match enter(&name, &run, &stopped) {
+                        Ok(()) => (seen, is_told) = (newest, false),
+                        Err(Failure(why)) if mem::replace(&mut is_told, true) => tracing::debug!("{why}"),
+                        Err(Failure(why)) => tracing::warn!("{name} has no share of the keys yet: {why}"),
+                    }
+                }
+                thread::park_timeout(PAUSE);
+            }
+        };
+        let thread = thread::Builder::new().name("entering".into()).spawn(enter);
+        let thread =
+            thread.inspect_err(|error| tracing::error!(%error, "it takes no share of the keys")).ok();
+        Entering { stop, thread }
+    }
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // Its panic was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn enter(name: &str, run: &RunDirectory, stop: &AtomicBool) -> Result<(), Failure> {
+    let last = Roster::read(run).ok_or_else(|| Failure::new("the roster is lost"))?;
+    let caches = &last.standing.caches;
+    if !last.has(name) || caches.had_share(name) || caches.ends(name) {
+        return Ok(());
+    }
+    let entered = hand_over(run, &last, |away| _ = away.remove(name), &Names::new(), (ENTER_MAX, stop))?;
+    tracing::info!(epoch = entered.epoch, "{name} has its share of the keys");
+    Ok(())
+}

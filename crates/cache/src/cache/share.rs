@@ -1,0 +1,68 @@
+//! The keys whose items a cache of a cluster keeps, while that changes.
+
+use std::mem;
+use std::sync::atomic::Ordering;
+
+use sidelong_layout::HEADER_EPOCH;
+use sidelong_policy::cache::homes::Placement;
+use siphasher::sip::SipHasher13;
+
+use super::{Cache, hashed};
+
+/// A cache's share of the keys of a cluster.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// Its slot.
+    pub slot: usize,
+    /// The homes of all keys.
+    pub placement: Placement,
+    /// The hash of keys that all caches of the cluster have.
+    pub(crate) hasher: SipHasher13,
+}
+
+impl Share {
+    fn has(&self, key: &[u8]) -> bool {
+        self.placement.keeps(self.slot, hashed(self.hasher, key))
+    }
+}
+
+impl Cache {
+    /// Keeps the items of these keys alone from now on. What it has of others is gone: it is found no more, and swept. The unique numbers of
+    /// values begin above `cas_min`, so that they are not those that another cache has given.
+    pub fn keep_only(&mut self, share: Share, cas_min: u64) {
+        self.share = Some(share);
+        self.strewn = self.heap.pages();
+        self.cas = self.cas.max(cas_min);
+    }
+
+    /// Whether nothing is left of what it keeps no more, for others to read.
+    pub fn is_swept(&self) -> bool {
+        self.strewn == 0
+    }
+
+    /// Tells others by which roster it goes.
+    pub fn state_epoch(&mut self, epoch: u64) {
+        let (region, _) = self.heap.region();
+        region.store(HEADER_EPOCH, epoch, Ordering::Release);
+    }
+
+    /// Whether a command since the last call was for an item that it does not keep.
+    pub fn take_astray(&mut self) -> bool {
+        mem::take(&mut self.is_astray)
+    }
+
+    /// Whether it does not keep the item of `key`.
+    pub(super) fn is_stray(&self, key: &[u8]) -> bool {
+        self.share.as_ref().is_some_and(|share| !share.has(key))
+    }
+
+    /// Whether a command is for an item that it does not keep, which it forgets.
+    pub(super) fn goes_astray(&mut self, key: &[u8], hash: u64) -> bool {
+        let is_stray = self.is_stray(key);
+        if is_stray {
+            self.is_astray = true;
+            self.forget(hash);
+        }
+        is_stray
+    }
+}
