@@ -1,6 +1,7 @@
 //! One front of a cluster, beside a proxy of another make that it controls.
 
 mod connect;
+mod envoy;
 mod haproxy;
 mod memory;
 
@@ -11,6 +12,7 @@ use sidelong_edge::{Adapter, AdapterMembers, Front, Gatekeeper, MemoryAdapter};
 use sidelong_layout::ChoiceMap;
 
 pub use self::connect::{Attached, connect_failure};
+pub use self::envoy::endpoints;
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
 pub use self::memory::{choice_map, directory};
 use crate::edge::{Memory, Observed, Ready, Threads, adopting, events, exchange, tell_notes, watch};
@@ -42,6 +44,7 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
         Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
             let adapter = memory::adapter(&parts, entry)?;
             let regions = adapter.regions().to_vec();
+            add_servers(&parts, entry)?;
             (Box::new(adapter) as Box<dyn Adapter>, regions)
         }
     };
@@ -88,6 +91,15 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     })
 }
 
+/// Has Envoy know the servers of all nodes, if the front adds them.
+fn add_servers(parts: &Parts, entry: &FrontEntry) -> Result<(), Failure> {
+    if entry.proxy == Proxy::Envoy && entry.add_servers.is_some() {
+        envoy::write(parts, entry)
+    } else {
+        Ok(())
+    }
+}
+
 /// What the adapter of that front is told of the sites and nodes, whose memory has that room.
 ///
 /// # Errors
@@ -99,6 +111,8 @@ fn adapted(parts: &Parts, name: &str, room: ChoiceMap) -> Result<AdapterMembers,
             "its memory has room for one server of each node, and now a node has one for each site: restart this front",
         ));
     }
+    // A server that its memory does not know yet, or no more, gets no request.
+    add_servers(parts, entry)?;
     let haproxy = || Arc::new(haproxy_cluster(&parts.cluster, entry, &parts.capacities()));
     let haproxy = (entry.proxy == Proxy::Haproxy).then(haproxy);
     Ok(AdapterMembers {

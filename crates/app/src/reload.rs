@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_config::{CacheStanding, Change, Cluster, ClusterFile, Node, Standing, Takes, diff, live};
+use sidelong_config::{
+    CacheStanding, Change, Cluster, ClusterFile, FrontEntry, Node, Proxy, Standing, Takes, diff, live,
+};
 use sidelong_edge::{adapter_regions, check_tls, share_region};
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
 use sidelong_layout::{NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES};
@@ -47,6 +49,19 @@ impl Reload {
         let changes = diff(&roster.file, &file)?;
         check_live(&roster.file, &file, &changes)?;
         Ok(Reload { run, roster, file, changes })
+    }
+
+    /// The proxies of other makes that have no server of nodes that join until an operator adds one, and the names of these nodes.
+    pub fn proxies(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
+        let joins = |change: &'_ Change| change.key.split('.').count() == 2 && change.old.is_none();
+        let nodes = self.changes.iter().filter(|change| joins(change));
+        let nodes: Vec<_> = nodes.filter_map(|change| change.key.strip_prefix("node.")).collect();
+        let lacks = |front: &&FrontEntry| match front.proxy {
+            Proxy::Nginx | Proxy::Httpd => true,
+            Proxy::Envoy | Proxy::Haproxy => front.add_servers.is_none(),
+            Proxy::Connect | Proxy::Library => false,
+        };
+        (self.file.fronts.iter().filter(|front| lacks(front) && !nodes.is_empty()).collect(), nodes)
     }
 
     /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.

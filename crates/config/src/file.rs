@@ -488,8 +488,9 @@ pub struct FrontEntry {
     /// HAProxy's backend of each site, by the site's name. Default the name itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, String>,
-    /// Keywords of the servers that the front adds to HAProxy's backends for nodes that have none there, such as `check`. It deletes
-    /// them once their nodes have left. Default: it adds none. HAProxy 2.5 or newer.
+    /// With HAProxy (2.5 or newer), keywords of the servers that the front adds to its backends for nodes that have none there, such as
+    /// `check`. It deletes them once their nodes have left. With Envoy, `eds`: the front writes the files from which Envoy has its
+    /// endpoints. Default: it adds none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_servers: Option<String>,
     /// The control group of version 2 whose connections are sent to nodes, with `connect`. Default the root: the whole machine.

@@ -13,7 +13,7 @@ use sidelong_config::{Change, edit};
 use crate::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
-use crate::reload::told;
+use crate::reload::{proxies, told};
 
 #[derive(Args)]
 #[command(after_help = JOIN_END)]
@@ -108,13 +108,13 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
         Member::Node(node) => ("node", &node.name, &node.of),
         Member::Cache(cache) => ("cache", &cache.name, &cache.of),
     };
-    let Changed { epoch, others } = change(of, ("with", name), false, |text| match &args.member {
+    let Changed { epoch, others, proxies } = change(of, ("with", name), false, |text| match &args.member {
         Member::Node(node) => edit::add_node(text, name, &node.server),
         Member::Cache(cache) => edit::add_cache(text, name, &cache.listen, cache.memory_mb),
     })?;
     let file = of.config.display();
     let said = format!(
-        "{others}{name} belongs to the cluster (epoch {epoch}): start it by `sidelong {kind} {name} --config {file}`\n"
+        "{others}{name} belongs to the cluster (epoch {epoch}): start it by `sidelong {kind} {name} --config {file}`\n{proxies}"
     );
     if is_quiet { Ok(()) } else { say(said) }
 }
@@ -122,7 +122,7 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
 /// Has a node, edge, front, cache or site leave.
 pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool) -> Result<(), Failure> {
     let name = &args.name;
-    let Changed { epoch, others } =
+    let Changed { epoch, others, .. } =
         change(&args.of, ("without", name), args.wait, |text| edit::remove(text, name))?;
     if is_quiet { Ok(()) } else { say(format!("{others}{name} has left the cluster (epoch {epoch})\n")) }
 }
@@ -132,6 +132,8 @@ struct Changed {
     epoch: u64,
     /// What else the parts go by since, in words: somebody had edited the file, and not reloaded it.
     others: String,
+    /// What is left to do for proxies of other makes.
+    proxies: String,
 }
 
 /// Changes the file, and has the parts go by it, `how` being with or without that name. If they do not, the file is as it was.
@@ -159,7 +161,8 @@ fn change(
             [] => String::new(),
             _ => format!("the file had been changed, too:\n{}", told(&others)),
         };
-        Ok(Changed { epoch: reload.carry_out(of.timeout, waits)?, others })
+        let proxies = proxies(&reload, &of.config);
+        Ok(Changed { epoch: reload.carry_out(of.timeout, waits)?, others, proxies })
     });
     reloaded.map_err(|Failure(why)| {
         let is_untouched = std::fs::read_to_string(&path).is_ok_and(|text| text == after);

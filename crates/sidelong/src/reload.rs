@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use sidelong_app::reload::Reload;
 use sidelong_app::some;
-use sidelong_config::{Change, Takes};
+use sidelong_config::{Change, FrontEntry, Takes};
 
 use crate::cluster;
 use crate::duration::duration;
@@ -48,7 +48,7 @@ Examples:
 /// Has the parts adopt the file.
 pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
     let reload = Reload::new(cluster::load(&args.config)?)?;
-    let told = told(&reload.changes);
+    let told = told(&reload.changes) + &proxies(&reload, &args.config);
     let file = args.config.display().to_string();
     let said = if args.dry_run {
         if reload.changes.iter().any(|change| matches!(change.takes, Takes::Stop(_))) {
@@ -72,6 +72,19 @@ pub(crate) fn hang_up(path: &Path) {
         Ok(epoch) => tracing::info!(epoch, "SIGHUP: all parts that run go by {}", path.display()),
         Err(Failure(why)) => tracing::error!("SIGHUP: {why}"),
     }
+}
+
+/// What is left to do for proxies of other makes, a line each.
+pub(crate) fn proxies(reload: &Reload, config: &Path) -> String {
+    let (fronts, nodes) = reload.proxies();
+    let line = |front: &FrontEntry| {
+        let (proxy, name, nodes, config) = (front.proxy, &front.name, nodes.join(" and "), config.display());
+        format!(
+            "{proxy} of {name} has no server of {nodes} yet: give it the lines of `sidelong front config {name} --config {config}`, and \
+             reload it\n"
+        )
+    };
+    fronts.into_iter().map(line).collect()
 }
 
 /// What changes, and what each change takes, as a table.

@@ -55,12 +55,17 @@ pub(super) fn described(cluster: &Cluster) -> AdapterCluster {
     }
 }
 
-/// Exposes the memory by which the proxy is controlled.
-pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<MemoryAdapter, Failure> {
-    let run = match &entry.dir {
+/// The directory of a front's files, opened.
+pub(super) fn run_of(parts: &Parts, entry: &FrontEntry) -> Result<RunDirectory, Failure> {
+    Ok(match &entry.dir {
         Some(dir) => RunDirectory::open_public(dir)?,
         None => parts.run.clone(),
-    };
+    })
+}
+
+/// Exposes the memory by which the proxy is controlled.
+pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<MemoryAdapter, Failure> {
+    let run = run_of(parts, entry)?;
     let files = adapter_regions(&entry.name).map(|region| format!("{region}.region"));
     let has_controlled = files.iter().any(|file| run.path().join(file).exists());
     let cluster = AdapterCluster { has_controlled, ..described(&parts.cluster) };

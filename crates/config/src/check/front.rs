@@ -28,12 +28,16 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
             "proxy = \"haproxy\" with them".into(),
         )
     })?;
-    if let Some(keywords) = &entry.add_servers {
+    if let Some(how) = entry.add_servers.as_ref().filter(|_| entry.proxy == Proxy::Envoy) {
+        expect(how == "eds", at.key("add_servers"), || {
+            (format!("{}: add_servers is {:?}", who(), excerpt(how)), "\"eds\" with proxy = \"envoy\"".into())
+        })?;
+    } else if let Some(keywords) = &entry.add_servers {
         let by_weights = entry.controlled_by() == ControlledBy::Weights;
         expect(is_haproxy && by_weights, at.key("add_servers"), || {
             (
                 format!("{} has add_servers with proxy = \"{}\"", who(), entry.proxy),
-                "proxy = \"haproxy\" by weights with it: by choice its Lua knows the servers of its file alone".into(),
+                "proxy = \"haproxy\" by weights with it, or proxy = \"envoy\": other proxies read their servers at start".into(),
             )
         })?;
         // What ends a command of HAProxy's Runtime API, or a word of one.

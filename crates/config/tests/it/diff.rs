@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use sidelong_config::{
-    CachePeer, Change, ClusterFile, Error, Fabric, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme,
-    SecretText, Takes, Tls, diff, live,
+    CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme, SecretText,
+    Takes, Tls, diff, live,
 };
 
 const NODES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];

@@ -3,15 +3,17 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use sidelong_app::front::endpoints;
 use sidelong_config::ServerAddress;
 
 use super::Pool;
 
 /// A listener with a virtual host for each pool, and the pools' clusters, as YAML, controlled by the front of that prefix or by Envoy
-/// itself. `admits` if a site has a target, so that clients may be rejected.
+/// itself; if the front adds servers, they have their endpoints from its files. `admits` if a site has a target, so that clients may be
+/// rejected.
 pub(crate) fn lines(
     pools: &[Pool<'_>],
-    controlled: Option<&str>,
+    controlled: Option<(&str, bool)>,
     admits: bool,
     listen: Option<SocketAddr>,
 ) -> String {
@@ -19,12 +21,17 @@ pub(crate) fn lines(
         Some(listen) => (format!("{:?}", listen.ip().to_string()), listen.port()),
         None => ("0.0.0.0".to_owned(), 80),
     };
-    let admits = controlled.filter(|_| admits);
+    let admits = controlled.map(|(prefix, _)| prefix).filter(|_| admits);
     let admission = if admits.is_some() { ADMISSION } else { "" };
     let hosts: String = pools.iter().map(|pool| virtual_host(pool, admits)).collect();
     let clusters: String = pools.iter().map(|pool| of_pool(pool, controlled)).collect();
+    // Envoy does not discover endpoints without.
+    let node = match controlled {
+        Some((_, true)) => "node: { id: sidelong, cluster: sidelong }\n",
+        _ => "",
+    };
     format!(
-        r#"static_resources:
+        r#"{node}static_resources:
   listeners:
   - name: sidelong
     address: {{ socket_address: {{ address: {address}, port_value: {port} }} }}
@@ -86,7 +93,21 @@ fn virtual_host(pool: &Pool<'_>, admits: Option<&str>) -> String {
 }
 
 /// The cluster of a pool.
-fn of_pool(pool: &Pool<'_>, controlled: Option<&str>) -> String {
+fn of_pool(pool: &Pool<'_>, controlled: Option<(&str, bool)>) -> String {
+    let name = pool.name;
+    let policy = match controlled {
+        None => "    lb_policy: LEAST_REQUEST\n".to_owned(),
+        Some((prefix, _)) => policy(&words(pool, prefix)),
+    };
+    if let Some((prefix, true)) = controlled {
+        let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
+        return format!(
+            "  - name: {name:?}\n    connect_timeout: 1s\n    type: EDS\n    eds_cluster_config:\n      eds_config:\n        \
+             resource_api_version: V3\n        path_config_source:\n          path: {path:?}\n          \
+             watched_directory: {{ path: {directory:?} }}\n{policy}",
+            path = endpoints(prefix, name),
+        );
+    }
     let mut endpoints = String::new();
     for (_, address) in &pool.servers {
         let address = match address {
@@ -97,14 +118,9 @@ fn of_pool(pool: &Pool<'_>, controlled: Option<&str>) -> String {
         };
         let _ = writeln!(endpoints, "        - endpoint: {{ address: {{ {address} }} }}");
     }
-    let policy = match controlled {
-        None => "    lb_policy: LEAST_REQUEST\n".to_owned(),
-        Some(prefix) => policy(&words(pool, prefix)),
-    };
     format!(
         "  - name: {name:?}\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: {name:?}\n      endpoints:\n      \
-         - lb_endpoints:\n{endpoints}{policy}",
-        name = pool.name,
+         - lb_endpoints:\n{endpoints}{policy}"
     )
 }
 

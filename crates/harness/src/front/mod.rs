@@ -62,7 +62,7 @@ pub fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             httpd_modules().unwrap_or("modules"),
             httpd(&pools, Some(&prefix), admits, None)
         ),
-        Proxy::Envoy => envoy::lines(&pools, Some(&prefix), admits, None),
+        Proxy::Envoy => envoy::lines(&pools, Some((&prefix, entry.add_servers.is_some())), admits, None),
         Proxy::Haproxy => {
             let lua = match entry.controlled_by() {
                 ControlledBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),

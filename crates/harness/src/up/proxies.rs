@@ -249,7 +249,10 @@ impl Proxy {
         match self.make {
             FrontMake::Nginx => front::nginx(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Httpd => front::httpd(&pools, prefix, admits, Some(self.listen)),
-            FrontMake::Envoy => envoy::lines(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Envoy => {
+                let adds = self.front.add_servers.is_some();
+                envoy::lines(&pools, prefix.map(|prefix| (prefix, adds)), admits, Some(self.listen))
+            }
             FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
                 let controlled = self.is_controlled().then_some(&self.front);

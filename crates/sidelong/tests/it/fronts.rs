@@ -24,6 +24,8 @@ use crate::support::{
     Cluster, Running, eventually, get, metrics, run, skipped, stop_whole, try_get, until_it_succeeds,
 };
 
+mod envoys;
+
 /// Where the version is in a region.
 const VERSION: usize = 8;
 /// The proxy's port, at the cluster's own address.
@@ -339,7 +341,11 @@ fn a_node_leaves_and_joins(kind: Kind) {
         (0..4).for_each(|_| watched.go_on());
         assert_eq!(requests_at(&controlled.cluster, NAMES[index]), had, "{old} has left");
         controlled.cluster.file.nodes.insert(index, NodeEntry { name: new.to_owned(), ..node });
-        reload(&controlled);
+        let said = reload(&controlled);
+        assert!(
+            said.contains(&format!("of web1 has no server of {new} yet: give it the lines of")),
+            "{said}"
+        );
         agents.push(controlled.cluster.part("node", new));
         until_it_succeeds(|| run(["move", new, "beta", "--config", &controlled.config()]));
         eventually("it gets requests again", || requests_at(&controlled.cluster, NAMES[index]) > had);
@@ -628,48 +634,6 @@ fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
     }
     assert_eq!(std::fs::read(&log).unwrap_or_default(), before, "n2 has got requests");
     controlled.end();
-}
-
-/// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
-fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) -> Command {
-    let command = proxy(cluster, Kind::Envoy, cluster.at(PROXY), module);
-    let file = cluster.path("proxy/proxy.yaml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.contains(right), "{text}");
-    std::fs::write(&file, text.replace(right, wrong)).unwrap();
-    command
-}
-
-#[test]
-fn envoy_refuses_a_wrong_configuration() {
-    let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
-    cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Envoy));
-    let Some(module) = module(&cluster, Kind::Envoy) else { return };
-    for (right, wrong, said) in [
-        ("/web1 alpha\"", "/web1\"", "it must be a StringValue with the prefix of the front"),
-        ("filter_name: request", "filter_name: requests", "it must be \"request\" in a cluster"),
-        ("lb_policy_config", "# ", "the configuration of the load-balancing policy is \"\""),
-    ] {
-        let mut envoy = envoy_with(&cluster, (right, wrong), &module);
-        envoy.args(["--mode", "validate"]);
-        let done = Running::start_command(envoy).finish();
-        assert!(done.code != Some(0) && done.err.contains(said), "{done:?}");
-    }
-}
-
-/// Nobody would see the requests end.
-#[test]
-fn a_cluster_of_envoy_without_the_filter_gets_no_requests() {
-    let Some(mut controlled) = Controlled::start(Kind::Envoy, by_hand) else { return };
-    controlled.proxy.take().unwrap().end();
-    let mistake = ("filter_name: request", "filter_name: admission");
-    controlled.proxy =
-        Some(Running::start_command(envoy_with(&controlled.cluster, mistake, &controlled.module)));
-    eventually("requests are rejected", || {
-        try_get(controlled.address(), "beta.test", "/0").is_ok_and(|reply| reply.status == 503)
-    });
-    let said = controlled.proxy.take().unwrap().end().err;
-    assert!(said.contains("has no filter \"request\""), "{said}");
 }
 
 #[test]
