@@ -48,7 +48,7 @@ Examples:
 
 impl CacheArgs {
     /// The arguments of a part of a cluster, if it is one.
-    fn part(&self) -> Option<PartArgs> {
+    pub(crate) fn part(&self) -> Option<PartArgs> {
         Some(PartArgs {
             config: self.config.clone()?,
             name: self.name.clone()?,

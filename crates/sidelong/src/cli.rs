@@ -65,11 +65,11 @@ pub(crate) enum Command {
     Move(MoveArgs),
     /// Have the parts of a running cluster adopt its changed file: all of them, or none.
     Reload(ReloadArgs),
-    /// Have a node join a running cluster.
+    /// Have a node or a cache join a running cluster.
     Join(JoinArgs),
-    /// Have a node, edge, front or site leave a running cluster, once no request is left there.
+    /// Have a node, edge, front, cache or site leave a running cluster, once no request is left there.
     Leave(LeaveArgs),
-    /// Say that nothing is left of an edge or front, so that moves no longer wait for it.
+    /// Say that nothing is left of an edge or front, so that moves no longer wait for it; or of a cache, whose keys others take.
     Remove(RemoveArgs),
     /// Run one node of a cluster file: an origin server with a load record that edges read.
     Node(PartArgs),

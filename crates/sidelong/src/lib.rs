@@ -20,6 +20,7 @@ mod interrupt;
 mod load;
 mod log;
 mod members;
+mod own_part;
 mod page;
 mod part;
 mod progress;

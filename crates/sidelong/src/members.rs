@@ -13,6 +13,7 @@ use sidelong_config::{Change, edit};
 use crate::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
+use crate::own_part::{OwnPart, own_part};
 use crate::reload::{proxies, told};
 
 #[derive(Args)]
@@ -59,12 +60,21 @@ struct CacheArgs {
 #[command(after_help = LEAVE_END)]
 pub(crate) struct LeaveArgs {
     /// Name of the node, edge, front, cache or site in the cluster file.
-    name: String,
+    #[arg(required_unless_present = "own")]
+    name: Option<String>,
+    /// The part that runs in the control group of this command leaves, with the cluster file that it was started with: for a unit's
+    /// ExecStop, or a container's preStop hook.
+    #[arg(long = "self", conflicts_with_all = ["name", "config"])]
+    own: bool,
     /// Wait for the requests at a node as long as they take, not `reconfig.drain_ms_max` at most.
     #[arg(long)]
     wait: bool,
-    #[command(flatten)]
-    of: FileArgs,
+    /// Cluster file, which is changed. Its comments stay.
+    #[arg(long, value_name = "FILE", required_unless_present = "own")]
+    config: Option<PathBuf>,
+    /// Longest wait for the parts to take it over.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
 }
 
 #[derive(Args)]
@@ -100,7 +110,8 @@ Exit codes: 0 once all parts that run go on without it; 2 if not, with the reaso
 
 Examples:
   sidelong leave web9 --config cluster.toml
-  sidelong leave web9 --config cluster.toml --wait";
+  sidelong leave web9 --config cluster.toml --wait
+  sidelong leave --self --wait";
 
 /// Has a node or a cache join.
 pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
@@ -108,10 +119,12 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
         Member::Node(node) => ("node", &node.name, &node.of),
         Member::Cache(cache) => ("cache", &cache.name, &cache.of),
     };
-    let Changed { epoch, others, proxies } = change(of, ("with", name), false, |text| match &args.member {
-        Member::Node(node) => edit::add_node(text, name, &node.server),
-        Member::Cache(cache) => edit::add_cache(text, name, &cache.listen, cache.memory_mb),
-    })?;
+    let file = (&*of.config, of.timeout);
+    let Changed { epoch, others, proxies } =
+        change(file, ("with", name), false, |text| match &args.member {
+            Member::Node(node) => edit::add_node(text, name, &node.server),
+            Member::Cache(cache) => edit::add_cache(text, name, &cache.listen, cache.memory_mb),
+        })?;
     let file = of.config.display();
     let said = format!(
         "{others}{name} belongs to the cluster (epoch {epoch}): start it by `sidelong {kind} {name} --config {file}`\n{proxies}"
@@ -121,9 +134,15 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
 
 /// Has a node, edge, front, cache or site leave.
 pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool) -> Result<(), Failure> {
-    let name = &args.name;
+    let (name, config) = match (&args.name, &args.config) {
+        (Some(name), Some(config)) => (name.clone(), config.clone()),
+        _ => {
+            let OwnPart { name, config } = own_part()?;
+            (name, config)
+        }
+    };
     let Changed { epoch, others, .. } =
-        change(&args.of, ("without", name), args.wait, |text| edit::remove(text, name))?;
+        change((&config, args.timeout), ("without", &name), args.wait, |text| edit::remove(text, &name))?;
     if is_quiet { Ok(()) } else { say(format!("{others}{name} has left the cluster (epoch {epoch})\n")) }
 }
 
@@ -138,14 +157,14 @@ struct Changed {
 
 /// Changes the file, and has the parts go by it, `how` being with or without that name. If they do not, the file is as it was.
 fn change(
-    of: &FileArgs,
+    (config, timeout): (&Path, Duration),
     (how, name): (&str, &str),
     waits: bool,
     edit: impl FnOnce(&str) -> Result<String, String>,
 ) -> Result<Changed, Failure> {
     // It may be a link to where it is kept.
-    let path = std::fs::canonicalize(&of.config)?;
-    let named = |why: String| Failure::new(format!("{}: {why}", of.config.display()));
+    let path = std::fs::canonicalize(config)?;
+    let named = |why: String| Failure::new(format!("{}: {why}", config.display()));
     let before = std::fs::read_to_string(&path)?;
     let after = edit(&before).map_err(named)?;
     replace(&path, &after)?;
@@ -161,8 +180,8 @@ fn change(
             [] => String::new(),
             _ => format!("the file had been changed, too:\n{}", told(&others)),
         };
-        let proxies = proxies(&reload, &of.config);
-        Ok(Changed { epoch: reload.carry_out(of.timeout, waits)?, others, proxies })
+        let proxies = proxies(&reload, config);
+        Ok(Changed { epoch: reload.carry_out(timeout, waits)?, others, proxies })
     });
     reloaded.map_err(|Failure(why)| {
         let is_untouched = std::fs::read_to_string(&path).is_ok_and(|text| text == after);

@@ -17,7 +17,7 @@ use sidelong_config::ServerAddress;
 use sidelong_harness::programs::{self, HAPROXY, Httpd, Nginx, find, httpd_modules};
 use sidelong_harness::serving as serves;
 
-use crate::{Cluster, Running, eventually, skipped, try_get};
+use crate::{Cluster, Done, Running, eventually, program, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
 pub fn nginx(cluster: &Cluster, name: &str, address: impl Into<ServerAddress>) -> Option<Running> {
@@ -300,6 +300,15 @@ impl ControlGroup {
             }
         }
         Ok(group)
+    }
+
+    /// Runs `sidelong` in it.
+    pub fn run(&self, arguments: &[&str]) -> Done {
+        let enter = "for tree in $TREES; do echo $$ > \"$tree/cgroup.procs\"; done; exec \"$0\" \"$@\"";
+        let trees: Vec<_> = self.0.iter().map(|tree| tree.display().to_string()).collect();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", enter]).arg(program("sidelong")).args(arguments).env("TREES", trees.join(" "));
+        Running::start_command(shell).finish()
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_config::{FrontEntry, Proxy};
-use sidelong_testing::servers::gunicorn;
-use sidelong_testing::{Cluster, Running, eventually, try_get, until_it_succeeds};
+use sidelong_testing::servers::{ControlGroup, gunicorn};
+use sidelong_testing::{Cluster, Running, eventually, run, skipped, try_get, until_it_succeeds};
 
 /// Sites alpha and beta with a node each behind an edge, started by hand.
 fn started() -> (Cluster, Vec<Running>) {
@@ -235,5 +235,35 @@ fn a_node_joins_and_leaves_by_commands() {
     assert_eq!(status(&cluster, "beta.test"), 200);
     let told = sidelong(&["history"]).finish().succeeded();
     assert!(told.contains("web9 joined by ") && told.contains("web9 left by "), "{told}");
+    end(parts);
+}
+
+/// As in a unit's ExecStop, or a container's preStop hook.
+#[test]
+fn the_part_of_this_control_group_leaves() {
+    let (mut cluster, parts) = started();
+    cluster.add_node("n3");
+    cluster.run(&["reload"]).succeeded();
+    let agent = cluster.part("node", "n3");
+    until_it_succeeds(|| cluster.run(&["move", "n3", "beta"]));
+    // Here others' parts run beside this one's, and perhaps those of other tests.
+    let refused = run(["leave", "--self"]).refused();
+    assert!(refused.contains("several parts run in the control group of this command"), "{refused}");
+    match ControlGroup::of("self", &[agent.pid()]) {
+        Ok(group) => {
+            let left = group.run(&["leave", "--self", "--wait"]);
+            assert!(left.code == Some(0) && left.out.contains("n3 has left the cluster"), "{left:?}");
+            agent.finish().succeeded();
+            let file = std::fs::read_to_string(cluster.path("cluster.toml")).unwrap();
+            assert!(!file.contains("\"n3\""), "{file}");
+            assert_eq!(status(&cluster, "beta.test"), 200);
+            let refused = group.run(&["leave", "--self"]).refused();
+            assert!(refused.contains("no part of a cluster runs in the control group"), "{refused}");
+        }
+        Err(error) => {
+            skipped(&format!("leave --self: no control group can be made here: {error}"));
+            agent.end().succeeded();
+        }
+    }
     end(parts);
 }

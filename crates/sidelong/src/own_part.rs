@@ -1,0 +1,63 @@
+//! The part that a unit's ExecStop or a container's preStop hook is about: the one that runs in the control group of this command.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Failure;
+
+/// A part that runs.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OwnPart {
+    /// Its name in the cluster file.
+    pub(crate) name: String,
+    /// The cluster file that it was started with.
+    pub(crate) config: PathBuf,
+}
+
+/// The part in the control group of this command.
+///
+/// # Errors
+/// If none runs there, or several do.
+pub(crate) fn own_part() -> Result<OwnPart, Failure> {
+    let group = |process: &Path| fs::read(process.join("cgroup"));
+    let own = group(Path::new("/proc/self"))?;
+    let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
+    let here = processes.filter(|process| group(process).is_ok_and(|of| of == own));
+    let mut parts: Vec<_> = here.filter_map(|process| part_of(&process)).collect();
+    parts.sort();
+    match &parts[..] {
+        [_] => Ok(parts.remove(0)),
+        [] => Err(Failure::new(
+            "no part of a cluster runs in the control group of this command: name the one that is to leave",
+        )),
+        several => {
+            let names: Vec<_> = several.iter().map(|part| part.name.as_str()).collect();
+            Err(Failure::new(format!(
+                "several parts run in the control group of this command, {}: name the one that is to leave",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// The part that a process runs, by its command line. `None` if it is none, or has ended.
+fn part_of(process: &Path) -> Option<OwnPart> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    let words = line.strip_suffix(b"\0")?.split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
+    let program = Path::new(words.first()?).file_name()?.to_str()?;
+    let command = Cli::try_parse_from(&words).ok().filter(|_| program.starts_with("sidelong"))?.command;
+    let part = match command {
+        Command::Node(part) | Command::Edge(part) => part,
+        Command::Front(front) => front.part.filter(|_| front.ask.is_none())?,
+        Command::Cache(cache) => cache.part()?,
+        _ => return None,
+    };
+    let from = fs::read_link(process.join("cwd")).unwrap_or_default();
+    Some(OwnPart { name: part.name, config: from.join(part.config) })
+}
