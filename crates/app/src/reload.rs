@@ -238,13 +238,22 @@ impl Steps<'_> {
         }
         let first = self.first.clone();
         let known = first.slots.fronts.clone();
-        let back = self.change(|roster| {
+        let written = roster::change(self.run, &self.last, |roster| {
             (roster.slots, roster.file) = (first.slots.padded(&roster.slots), first.file);
             let Standing { mut lost, caches, .. } = std::mem::take(&mut roster.standing);
             lost.retain(|name| known.0.position(|known| known == name).is_some());
             roster.standing.lost = lost;
             // One that has handed its share over has ended, and takes it anew when it starts.
             roster.standing.caches = CacheStanding { leaving: Names::new(), ..caches };
+        });
+        let back = written.and_then(|written| {
+            self.last = written;
+            // Who has not gone by anything newer need not go back.
+            let went = |roster: &Roster, run: &RunDirectory| {
+                let epochs = roster.epochs(run).into_iter();
+                epochs.filter(|(_, epoch)| epoch.is_some_and(|epoch| epoch > self.first.epoch)).collect()
+            };
+            await_parts(self.run, &self.last, went, (self.wait, &NEVER))
         });
         let mut then: Vec<_> = back.err().into_iter().map(|Failure(why)| why).collect();
         let taken = std::mem::take(&mut self.taken);
@@ -500,7 +509,7 @@ fn await_parts(
         if Instant::now() >= deadline || stop.load(Ordering::Relaxed) {
             let late = late.join(", ");
             return Err(Failure::new(format!(
-                "{late} did not take it over within {wait:?}: see the log there"
+                "{late} did not take it over within {wait:?}: its log says why, or it hangs: continue it, or end it"
             )));
         }
         std::thread::sleep(LOOK_EVERY);

@@ -326,6 +326,8 @@ pub enum Share {
     GivesUp,
     /// It has none: it has not started since it joined, or was lost.
     HasNone,
+    /// It has one, and does not answer. Who only looks at its memory does not see that.
+    Silent,
     /// It has one, and does not run.
     Dead,
 }

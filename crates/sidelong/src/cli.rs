@@ -1,5 +1,7 @@
 //! The command line of `sidelong`.
 
+use std::ffi::OsString;
+
 use clap::{Parser, Subcommand};
 
 use crate::by_hand::{self, DrainArgs, MoveArgs, ResumeArgs};
@@ -86,6 +88,16 @@ pub(crate) enum Command {
     Exec(ExecArgs),
 }
 
+/// The part of a cluster that runs by this command line, if it is one.
+fn part_of(words: &[OsString]) -> Option<PartArgs> {
+    match Cli::try_parse_from(words).ok()?.command {
+        Command::Node(part) | Command::Edge(part) => Some(part),
+        Command::Front(front) => front.part.filter(|_| front.ask.is_none()),
+        Command::Cache(cache) => cache.part(),
+        _ => None,
+    }
+}
+
 impl Command {
     /// Whether it shows on a screen what it would warn of.
     pub(crate) fn has_screen(&self) -> bool {
@@ -103,7 +115,7 @@ impl Command {
             Command::Move(args) => by_hand::move_to(args, is_quiet),
             Command::Reload(args) => reload::run(args, is_quiet),
             Command::Join(args) => members::join(args, is_quiet),
-            Command::Leave(args) => members::leave(args, is_quiet),
+            Command::Leave(args) => members::leave(args, is_quiet, part_of),
             Command::Remove(args) => remove::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
             Command::Edge(args) => run_part(args, part::edge),

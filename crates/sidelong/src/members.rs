@@ -13,8 +13,8 @@ use sidelong_config::{Change, edit};
 use crate::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
-use crate::own_part::{OwnPart, own_part};
-use crate::reload::{proxies, told};
+use crate::own_part::{OwnPart, Parse, own_part};
+use crate::reload::{alone, proxies, told};
 
 #[derive(Args)]
 #[command(after_help = JOIN_END)]
@@ -133,11 +133,11 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
 }
 
 /// Has a node, edge, front, cache or site leave.
-pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool) -> Result<(), Failure> {
+pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool, parse: Parse) -> Result<(), Failure> {
     let (name, config) = match (&args.name, &args.config) {
         (Some(name), Some(config)) => (name.clone(), config.clone()),
         _ => {
-            let OwnPart { name, config } = own_part()?;
+            let OwnPart { name, config } = own_part(parse)?;
             (name, config)
         }
     };
@@ -164,6 +164,7 @@ fn change(
 ) -> Result<Changed, Failure> {
     // It may be a link to where it is kept.
     let path = std::fs::canonicalize(config)?;
+    let _alone = alone(&path)?;
     let named = |why: String| Failure::new(format!("{}: {why}", config.display()));
     let before = std::fs::read_to_string(&path)?;
     let after = edit(&before).map_err(named)?;

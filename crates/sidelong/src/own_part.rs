@@ -5,10 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use clap::Parser as _;
-
-use crate::cli::{Cli, Command};
 use crate::failure::Failure;
+use crate::part::PartArgs;
 
 /// A part that runs.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -19,16 +17,19 @@ pub(crate) struct OwnPart {
     pub(crate) config: PathBuf,
 }
 
+/// What part a process runs by its command line, the program included; `None` if none.
+pub(crate) type Parse = fn(&[OsString]) -> Option<PartArgs>;
+
 /// The part in the control group of this command.
 ///
 /// # Errors
 /// If none runs there, or several do.
-pub(crate) fn own_part() -> Result<OwnPart, Failure> {
+pub(crate) fn own_part(parse: Parse) -> Result<OwnPart, Failure> {
     let group = |process: &Path| fs::read(process.join("cgroup"));
     let own = group(Path::new("/proc/self"))?;
     let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
     let here = processes.filter(|process| group(process).is_ok_and(|of| of == own));
-    let mut parts: Vec<_> = here.filter_map(|process| part_of(&process)).collect();
+    let mut parts: Vec<_> = here.filter_map(|process| part_of(&process, parse)).collect();
     parts.sort();
     match &parts[..] {
         [_] => Ok(parts.remove(0)),
@@ -46,18 +47,12 @@ pub(crate) fn own_part() -> Result<OwnPart, Failure> {
 }
 
 /// The part that a process runs, by its command line. `None` if it is none, or has ended.
-fn part_of(process: &Path) -> Option<OwnPart> {
+fn part_of(process: &Path, parse: Parse) -> Option<OwnPart> {
     let line = fs::read(process.join("cmdline")).ok()?;
     let words = line.strip_suffix(b"\0")?.split(|byte| *byte == 0);
     let words: Vec<_> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
     let program = Path::new(words.first()?).file_name()?.to_str()?;
-    let command = Cli::try_parse_from(&words).ok().filter(|_| program.starts_with("sidelong"))?.command;
-    let part = match command {
-        Command::Node(part) | Command::Edge(part) => part,
-        Command::Front(front) => front.part.filter(|_| front.ask.is_none())?,
-        Command::Cache(cache) => cache.part()?,
-        _ => return None,
-    };
+    let part = parse(&words).filter(|_| program.starts_with("sidelong"))?;
     let from = fs::read_link(process.join("cwd")).unwrap_or_default();
     Some(OwnPart { name: part.name, config: from.join(part.config) })
 }

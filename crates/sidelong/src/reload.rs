@@ -1,10 +1,12 @@
 //! `sidelong reload`: has the parts of a cluster adopt its changed file; and what it would change.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use rustix::fs::{FlockOperation, flock};
 use sidelong_app::reload::Reload;
 use sidelong_app::some;
 use sidelong_config::{Change, FrontEntry, Takes};
@@ -47,6 +49,7 @@ Examples:
 
 /// Has the parts adopt the file.
 pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
+    let _alone = if args.dry_run { None } else { Some(alone(&std::fs::canonicalize(&args.config)?)?) };
     let reload = Reload::new(cluster::load(&args.config)?)?;
     let told = told(&reload.changes) + &proxies(&reload, &args.config);
     let file = args.config.display().to_string();
@@ -63,6 +66,20 @@ pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
         format!("{told}{file}: all parts that run go by it (epoch {epoch})\n")
     };
     if is_quiet { Ok(()) } else { say(said) }
+}
+
+/// Has the cluster file to itself, as long as this value lives: nobody else edits or adopts it by a command.
+///
+/// # Errors
+/// If somebody does.
+pub(crate) fn alone(path: &Path) -> Result<File, Failure> {
+    // The file itself is replaced.
+    let directory =
+        File::open(path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Failure::new(format!("{}: somebody else changes it at this moment: try again", path.display()))
+    })?;
+    Ok(directory)
 }
 
 /// Has the parts adopt the file of one that was told to by SIGHUP.

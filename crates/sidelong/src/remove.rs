@@ -36,7 +36,13 @@ Examples:
 /// Has nobody wait for it.
 pub(crate) fn run(args: &RemoveArgs, is_quiet: bool) -> Result<(), Failure> {
     let file = args.of.config.clone().map_or_else(running, Ok)?;
-    let epoch = lose(&cluster::any(&file, args.of.fabric)?, &args.name, WAIT)?;
-    let said = format!("nobody waits for {} any more (epoch {epoch})\n", args.name);
+    let cluster = cluster::any(&file, args.of.fabric)?;
+    let epoch = lose(&cluster, &args.name, WAIT)?;
+    let is_cache = cluster.caches.values().any(|cache| cache.name == args.name);
+    let name = &args.name;
+    let said = match is_cache {
+        true => format!("the other caches have the keys of {name} (epoch {epoch})\n"),
+        false => format!("nobody waits for {name} any more (epoch {epoch})\n"),
+    };
     if is_quiet { Ok(()) } else { say(said) }
 }

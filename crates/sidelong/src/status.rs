@@ -87,10 +87,30 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let mut report = Report::new(&cluster, &asked);
     report.behind = behind;
     report.caches = roster::caches(&cluster);
+    for (name, share) in report.caches.iter_mut().filter(|(_, share)| *share == Share::Has) {
+        let cache = cluster.caches.values().find(|cache| cache.name == *name);
+        if cache.is_some_and(|cache| !answers(cache.listen)) {
+            *share = Share::Silent;
+        }
+    }
     let fronts = cluster.fronts.values().map(|front| &*front.name);
     let movers = fronts.chain(cluster.nodes.values().map(|node| &*node.name));
     report.name_holders(&history::holders(&run, movers));
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
+}
+
+/// Whether a cache answers its clients.
+fn answers(cache: SocketAddr) -> bool {
+    let asked = || -> std::io::Result<[u8; 4]> {
+        let mut stream = TcpStream::connect_timeout(&cache, ANSWER_MAX)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        // Without a key, and with an answer (memcached's protocol.txt).
+        stream.write_all(b"mn\r\n")?;
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer)?;
+        Ok(answer)
+    };
+    asked().is_ok_and(|answer| answer == *b"MN\r\n")
 }
 
 /// The parts on this machine that do not go by the cluster file that was adopted last.
@@ -293,9 +313,10 @@ impl<'a> Report<'a> {
                 Share::Takes => "takes its share of the keys",
                 Share::GivesUp => "gives up its share of the keys",
                 Share::HasNone => "has no share of the keys: it takes it once it runs",
+                Share::Silent => "does not answer, and nothing is stored under its keys: it hangs. Continue it, or end it",
                 Share::Dead => {
                     "does not run, and nothing is stored under its keys: start it, or have the others take them by \
-                     `sidelong remove NAME --lost`"
+                     `sidelong remove NAME --lost --config FILE`"
                 }
             };
             Some(format!("cache {name} {said}\n").replace("NAME", name))

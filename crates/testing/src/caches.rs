@@ -224,12 +224,14 @@ impl Caches {
         }
     }
 
-    /// Has a fourth cache, c4, take its share of the keys, while `meanwhile` goes on, and leave. All are on one machine.
-    pub fn with_fourth(&self, meanwhile: impl FnOnce(SocketAddr)) {
+    /// Has a fourth cache, c4, take its share of the keys, while `meanwhile` goes on, and leave. It starts after `pause`: by that it looks at
+    /// the roster before or after others. All are on one machine.
+    pub fn with_fourth(&self, pause: Duration, meanwhile: impl FnOnce(SocketAddr)) {
         let mut file = self.cluster.file.clone();
         let at = self.cluster.at(LISTEN + 3);
         file.cache.peers.push(CachePeer { memory_mb: 8, ..CachePeer::new("c4", at) });
         reload(&file).unwrap();
+        thread::sleep(pause);
         let fourth = Here::start(&file, "cache", "c4").unwrap();
         self.await_homes(4);
         meanwhile(at);

@@ -1,6 +1,5 @@
 //! Which caches have a share of the keys: they take it once they serve, and give it up before they leave.
 
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,6 +14,8 @@ use crate::roster::{self, Roster};
 
 /// Longest wait of a cache that has started for the others to be rid of what they hand over: of 64 GiB, that takes some minutes.
 const ENTER_MAX: Duration = Duration::from_secs(600);
+/// Attempts that may fail before the log says so: others may change the cluster, too.
+const TOLD_AFTER: u32 = 5;
 /// Pause between two looks whether it has its share.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -60,8 +61,16 @@ pub(super) fn hand_over(
         let stay = before.intersection(&away).cloned().collect();
         last = change(&last, CacheStanding { away: stay, entering, leaving })?;
     }
-    let settled = CacheStanding { away, leaving: ending.clone(), ..CacheStanding::default() };
-    if last.standing.caches == settled { Ok(last) } else { change(&last, settled) }
+    let settled = CacheStanding { away, ..CacheStanding::default() };
+    if last.standing.caches != settled {
+        last = change(&last, settled.clone())?;
+    }
+    // Not before nobody sends them commands any more.
+    if ending.is_empty() {
+        Ok(last)
+    } else {
+        change(&last, CacheStanding { leaving: ending.clone(), ..settled })
+    }
 }
 
 /// A thread that has a cache take its share of the keys whenever it has none. It ends with this value.
@@ -76,14 +85,18 @@ impl Entering {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let enter = move || {
-            let (mut seen, mut is_told) = (None, false);
+            let (mut seen, mut failures) = (None, 0);
             while !stopped.load(Ordering::Relaxed) {
                 let newest = roster::epoch(&run);
                 if newest != seen {
                     match enter(&name, &run, &stopped) {
-                        Ok(()) => (seen, is_told) = (newest, false),
-                        Err(Failure(why)) if mem::replace(&mut is_told, true) => tracing::debug!("{why}"),
-                        Err(Failure(why)) => tracing::warn!("{name} has no share of the keys yet: {why}"),
+                        Ok(()) => (seen, failures) = (newest, 0),
+                        Err(Failure(why)) => {
+                            failures += 1;
+                            if failures == TOLD_AFTER {
+                                tracing::warn!("{name} has no share of the keys yet, and tries on: {why}");
+                            }
+                        }
                     }
                 }
                 thread::park_timeout(PAUSE);

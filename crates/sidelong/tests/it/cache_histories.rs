@@ -284,7 +284,7 @@ fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
                     victims = Some(all.part(victim));
                     all.await_homes(3);
                 }
-                3 if comes_and_goes => all.with_fourth(|_| {}),
+                3 if comes_and_goes => all.with_fourth(pause, |_| {}),
                 1 | 2 => {
                     victims.take().unwrap().kill();
                     thread::sleep(if fault == 1 { Duration::ZERO } else { pause * 4 });

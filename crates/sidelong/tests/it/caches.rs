@@ -188,6 +188,19 @@ fn caches_join_leave_and_are_lost_by_commands() {
     let third = start("c3");
     eventually("it has its share again", || status() == "test: 3 caches\n");
 
+    // One at a time changes the file.
+    let before = std::fs::read_to_string(&config).unwrap();
+    let other = std::fs::File::open(config.parent().unwrap()).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let refused = run(["leave", "c3", "--config", shown]).refused();
+    assert!(refused.contains("somebody else changes it at this moment"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), before);
+    drop(other);
+
+    second.signal(Signal::STOP);
+    assert!(status().contains("cache c2 does not answer"), "{}", status());
+    second.signal(Signal::CONT);
+
     let said = run(["leave", "c3", "--config", shown]).succeeded();
     assert!(said.contains("c3 has left the cluster"), "{said}");
     assert_eq!(third.finish().code, Some(0));
