@@ -67,7 +67,8 @@ impl Reload {
     /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.
     pub fn is_needed(&self) -> bool {
         let Standing { leaving, closing, caches, .. } = &self.roster.standing;
-        !(self.changes.is_empty() && leaving.is_empty() && closing.is_empty() && caches.leaving.is_empty())
+        let is_cut_short = caches.is_changing() || !caches.ending.is_empty();
+        !self.changes.is_empty() || !leaving.is_empty() || !closing.is_empty() || is_cut_short
     }
 
     /// Has all parts that run adopt it within `wait`, and returns the epoch. Nodes that it has no more are held before, which takes until
@@ -199,6 +200,10 @@ struct Steps<'a> {
 impl Steps<'_> {
     /// Has those end who are to leave, and all parts go by `next` then.
     fn take(&mut self, next: Roster, left: &Members, joined: &Members) -> Result<(), Failure> {
+        if next.file == self.first.file && self.last.standing.caches.is_changing() {
+            // Whoever has begun that may have died.
+            self.last = homes::hand_over(self.run, &self.last, |_| (), &Names::new(), (self.wait, &NEVER))?;
+        }
         // A site that leaves keeps no node.
         if !left.sites.is_empty() {
             self.close(&left.sites)?;
@@ -220,8 +225,10 @@ impl Steps<'_> {
                 difference(names, left).union(joined).cloned().collect()
             };
             roster.standing.lost = moved(&lost, &left.fronts, &joined.fronts);
-            roster.standing.caches.away = moved(&caches.away, &left.caches, &joined.caches);
-            roster.standing.caches.entering = caches.entering;
+            let away = moved(&caches.away, &left.caches, &joined.caches);
+            let (leaving, ending) = (Names::new(), Names::new());
+            let change = caches.change + 1;
+            roster.standing.caches = CacheStanding { change, away, leaving, ending, ..caches };
         })
     }
 
@@ -244,7 +251,8 @@ impl Steps<'_> {
             lost.retain(|name| known.0.position(|known| known == name).is_some());
             roster.standing.lost = lost;
             // One that has handed its share over has ended, and takes it anew when it starts.
-            roster.standing.caches = CacheStanding { leaving: Names::new(), ..caches };
+            let (leaving, ending) = (Names::new(), Names::new());
+            roster.standing.caches = CacheStanding { change: caches.change + 1, leaving, ending, ..caches };
         });
         let back = written.and_then(|written| {
             self.last = written;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sidelong_config::{
-    self as config, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, SlotNames, SlotTable, Standing,
+    self as config, CacheStanding, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, SlotNames, SlotTable,
+    Standing,
 };
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
 use sidelong_layout::{
@@ -148,7 +149,16 @@ impl Roster {
             None => {}
         }
         let file = ClusterFile::clone(&cluster.file);
-        Roster { epoch, standing: Standing::default(), slots, file }
+        let mut standing = Standing::default();
+        if let Some(CacheStanding { change, away, entering, .. }) =
+            last.map(|last| last.standing.caches.clone())
+        {
+            // What such a cache has left in its memory was replaced since.
+            let is_there = |name: &String| cluster.caches.values().any(|cache| cache.name == *name);
+            let away = away.union(&entering).filter(|name| is_there(name)).cloned().collect();
+            standing.caches = CacheStanding { change: change + 1, away, ..CacheStanding::default() };
+        }
+        Roster { epoch, standing, slots, file }
     }
 
     /// The slots of those whom `file` has. Slots that are vacant are given away if all parts that run go by this roster: then nobody means
@@ -338,7 +348,8 @@ pub fn caches(cluster: &Cluster) -> Vec<(String, Share)> {
     let share = |name: &str| match (standing.had_share(name), standing.has_share(name)) {
         (true, true) if run.is_exposed(&items_region(name)) => Share::Has,
         (true, true) => Share::Dead,
-        (false, true) => Share::Takes,
+        (false, true) if run.is_exposed(&items_region(name)) => Share::Takes,
+        (false, true) => Share::HasNone,
         (true, false) => Share::GivesUp,
         (false, false) => Share::HasNone,
     };

@@ -76,7 +76,7 @@ pub struct Home {
 pub enum To {
     /// The home of the command's key.
     Home(Home),
-    /// The cache in this slot, too, which was the home of the key before.
+    /// The cache in this slot, which was the home of the key before; or else its home.
     Both(usize, Home),
     /// All others.
     All,

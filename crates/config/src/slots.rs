@@ -59,12 +59,16 @@ pub struct Standing {
 /// Caches of a roster that are not, or not for long, homes of keys, by name. One that is both away and leaving ends.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CacheStanding {
+    /// Rises with each change of these, so that who goes on with one knows that it is still theirs.
+    pub change: u64,
     /// Caches that have no share.
     pub away: BTreeSet<String>,
     /// Caches that begin to have one.
     pub entering: BTreeSet<String>,
     /// Caches that give it up.
     pub leaving: BTreeSet<String>,
+    /// Caches that will end, and take no share again.
+    pub ending: BTreeSet<String>,
 }
 
 impl CacheStanding {

@@ -53,6 +53,8 @@ fn part_of(process: &Path, parse: Parse) -> Option<OwnPart> {
     let words: Vec<_> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
     let program = Path::new(words.first()?).file_name()?.to_str()?;
     let part = parse(&words).filter(|_| program.starts_with("sidelong"))?;
-    let from = fs::read_link(process.join("cwd")).unwrap_or_default();
+    // Another user's is not told.
+    let from =
+        if part.config.is_absolute() { PathBuf::new() } else { fs::read_link(process.join("cwd")).ok()? };
     Some(OwnPart { name: part.name, config: from.join(part.config) })
 }

@@ -101,16 +101,15 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 
 /// Whether a cache answers its clients.
 fn answers(cache: SocketAddr) -> bool {
-    let asked = || -> std::io::Result<[u8; 4]> {
+    let asked = || -> std::io::Result<()> {
         let mut stream = TcpStream::connect_timeout(&cache, ANSWER_MAX)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         // Without a key, and with an answer (memcached's protocol.txt).
         stream.write_all(b"mn\r\n")?;
-        let mut answer = [0; 4];
-        stream.read_exact(&mut answer)?;
-        Ok(answer)
+        // One that has too many clients answers that.
+        stream.read_exact(&mut [0; 4])
     };
-    asked().is_ok_and(|answer| answer == *b"MN\r\n")
+    asked().is_ok()
 }
 
 /// The parts on this machine that do not go by the cluster file that was adopted last.

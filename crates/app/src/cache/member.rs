@@ -1,6 +1,5 @@
 //! A cache of a cluster file, and which others there are while it runs.
 
-use std::mem;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::inotify;
@@ -19,6 +18,9 @@ use crate::follower::Follower;
 use crate::parts::{self, Parts};
 use crate::reload::homes::Entering;
 use crate::roster;
+
+/// A cache looks at the roster after so many tenths of a second even if nothing was reported.
+const LOOKS_AFTER: u32 = 10;
 
 /// Where a cache of the cluster carries out the others' commands, if they are on one machine.
 fn socket(run: &RunDirectory, peer: &CachePeer) -> Way {
@@ -124,15 +126,17 @@ impl Member {
         let mut follower = Follower::new(&name, &self.parts, Vec::new(), Box::new(take))?;
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let reports = inotify::init(flags).ok().filter(|reports| follower.report_to(reports).is_ok());
-        let mut is_first = true;
+        let mut turn = 0_u32;
         Some(Box::new(move || {
             let is_reported = match &reports {
                 Some(reports) => rustix::io::read(reports, &mut [0; 4096]).is_ok(),
                 None => true,
             };
-            if is_reported || mem::take(&mut is_first) {
+            // Of a directory that was removed and made again nothing is reported.
+            if is_reported || turn.is_multiple_of(LOOKS_AFTER) {
                 follower.look();
             }
+            turn = turn.wrapping_add(1);
             let Some(cluster) = adopted.lock().expect("no thread has panicked").take() else {
                 return News::Nothing;
             };

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If somebody else changes the cluster, a cache does not go by it within `wait`, or `stop` is set. Homes may then be changing: the next
-/// call has all go by the old ones again first.
+/// call ends that first.
 pub(super) fn hand_over(
     run: &RunDirectory,
     last: &Roster,
@@ -36,9 +36,10 @@ pub(super) fn hand_over(
     let change = |last: &Roster, next: CacheStanding| {
         let mut is_as_last = true;
         let changed = roster::change(run, last, |roster| {
-            is_as_last = roster.standing.caches == last.standing.caches;
+            let now = &mut roster.standing.caches;
+            is_as_last = *now == last.standing.caches;
             if is_as_last {
-                roster.standing.caches = next;
+                *now = CacheStanding { change: now.change + 1, ..next };
             }
         })?;
         if !is_as_last {
@@ -47,30 +48,37 @@ pub(super) fn hand_over(
         adopted(&changed).map(|()| changed)
     };
     let mut last = last.clone();
+    adopted(&last)?;
     if last.standing.caches.is_changing() {
-        let CacheStanding { away, entering, .. } = last.standing.caches.clone();
-        let away = away.union(&entering).cloned().collect();
+        // Whoever has begun that may have died.
+        let CacheStanding { away, leaving, .. } = last.standing.caches.clone();
+        let away = away.union(&leaving).cloned().collect();
         last = change(&last, CacheStanding { away, ..CacheStanding::default() })?;
     }
-    adopted(&last)?;
     let before = last.standing.caches.away.clone();
     let mut away = before.clone();
     edit(&mut away);
+    let ending = ending.clone();
     if away != before {
         let (entering, leaving) = (difference(&before, &away), difference(&away, &before));
         let stay = before.intersection(&away).cloned().collect();
-        last = change(&last, CacheStanding { away: stay, entering, leaving })?;
+        let both = CacheStanding {
+            away: stay,
+            entering,
+            leaving,
+            ending: ending.clone(),
+            ..CacheStanding::default()
+        };
+        last = change(&last, both)?;
+        let settled =
+            CacheStanding { away: away.clone(), ending: ending.clone(), ..CacheStanding::default() };
+        last = change(&last, settled)?;
     }
-    let settled = CacheStanding { away, ..CacheStanding::default() };
-    if last.standing.caches != settled {
-        last = change(&last, settled.clone())?;
+    if ending.is_empty() {
+        return Ok(last);
     }
     // Not before nobody sends them commands any more.
-    if ending.is_empty() {
-        Ok(last)
-    } else {
-        change(&last, CacheStanding { leaving: ending.clone(), ..settled })
-    }
+    change(&last, CacheStanding { away, leaving: ending.clone(), ending, ..CacheStanding::default() })
 }
 
 /// A thread that has a cache take its share of the keys whenever it has none. It ends with this value.
@@ -123,7 +131,7 @@ impl Drop for Entering {
 fn enter(name: &str, run: &RunDirectory, stop: &AtomicBool) -> Result<(), Failure> {
     let last = Roster::read(run).ok_or_else(|| Failure::new("the roster is lost"))?;
     let caches = &last.standing.caches;
-    if !last.has(name) || caches.had_share(name) || caches.ends(name) {
+    if !last.has(name) || caches.had_share(name) || caches.ending.contains(name) {
         return Ok(());
     }
     let entered = hand_over(run, &last, |away| _ = away.remove(name), &Names::new(), (ENTER_MAX, stop))?;

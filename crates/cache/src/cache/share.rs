@@ -30,8 +30,11 @@ impl Cache {
     /// Keeps the items of these keys alone from now on. What it has of others is gone: it is found no more, and swept. The unique numbers of
     /// values begin above `cas_min`, so that they are not those that another cache has given.
     pub fn keep_only(&mut self, share: Share, cas_min: u64) {
+        let is_swept_for = |before: &Share| self.is_swept() && share.placement.ends(&before.placement);
+        if !self.share.as_ref().is_some_and(is_swept_for) {
+            self.strewn = self.heap.pages();
+        }
         self.share = Some(share);
-        self.strewn = self.heap.pages();
         self.cas = self.cas.max(cas_min);
     }
 

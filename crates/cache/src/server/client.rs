@@ -8,7 +8,6 @@ use rustix::event::epoll::EventFlags;
 use super::OUT_BYTES_MAX;
 use super::sockets::Stream;
 use crate::cache::Seconds;
-use crate::frame::Answer;
 use crate::near::Ticket;
 use crate::neighbours::Language;
 use crate::session::Session;
@@ -52,9 +51,10 @@ pub(super) struct Waits {
     pub(super) failed: Option<Silent>,
     /// What the answer is to be kept by, if a copy of it is.
     pub(super) near: Option<Ticket>,
-    /// The answer of the item's home, or of all caches if none keeps it, among those of the client.
+    /// The cache that carries the command out, too, if the one that is asked keeps no such item; and the command.
+    pub(super) next: Option<(usize, Vec<u8>)>,
+    /// The last cache's answer, among those of the client.
     answer: Range<usize>,
-    is_of_home: bool,
     /// Bytes of the client's own answers that follow.
     after: usize,
 }
@@ -68,8 +68,8 @@ impl Waits {
             miss,
             failed: None,
             near: None,
+            next: None,
             answer: 0..0,
-            is_of_home: false,
             after: 0,
         }
     }
@@ -163,20 +163,23 @@ impl Client {
         self.held += bytes;
     }
 
+    /// What it waits for by this number.
+    pub(super) fn waiting(&mut self, ticket: u64) -> Option<&mut Waits> {
+        let place = usize::try_from(ticket.checked_sub(self.ticket)?).ok()?;
+        self.waits.get_mut(place)
+    }
+
     /// Takes the answer of another cache to what it waits for by this number, or one that has not answered.
-    pub(super) fn answered(&mut self, ticket: u64, answer: Result<Answer<'_>, Silent>) {
-        let place = ticket.checked_sub(self.ticket).and_then(|place| usize::try_from(place).ok());
-        let Some(waits) = place.and_then(|place| self.waits.get_mut(place)) else { return };
+    pub(super) fn answered(&mut self, ticket: u64, answer: Result<&[u8], Silent>) {
+        let start = self.answers.len();
+        let Some(waits) = self.waiting(ticket) else { return };
         waits.left -= 1;
         match answer {
-            Ok(Answer { bytes, is_of_home }) if is_of_home || !waits.is_of_home => {
-                let start = self.answers.len();
-                self.answers.extend_from_slice(bytes);
-                waits.answer = start..self.answers.len();
-                waits.is_of_home = is_of_home;
-                self.held += bytes.len();
+            Ok(answer) => {
+                waits.answer = start..start + answer.len();
+                self.answers.extend_from_slice(answer);
+                self.held += answer.len();
             }
-            Ok(_) => {}
             Err(silent) => waits.failed = Some(silent),
         }
     }

@@ -66,6 +66,11 @@ pub(super) struct Unauthenticated {
     since: Instant,
 }
 
+/// Above which number the cache in a slot numbers values from an epoch on: another home may have given those below for the same keys.
+pub(super) fn cas_min(epoch: u64, slot: usize) -> u64 {
+    (epoch << CAS_SLOT_BITS | slot as u64) << CAS_BITS
+}
+
 impl Server<'_> {
     /// Goes by other caches from now on.
     pub(super) fn adopt(&mut self, roster: Roster) {
@@ -81,8 +86,7 @@ impl Server<'_> {
             self.outgoing[slot] = Outgoing::new(way);
         }
         if is_change {
-            // Another home may have given the numbers below for values of the same keys.
-            let cas_min = (addresses.version << CAS_SLOT_BITS | share.slot as u64) << CAS_BITS;
+            let cas_min = cas_min(addresses.version, share.slot);
             self.store().cache.keep_only(share, cas_min);
         }
         self.unstated = Some(addresses.version);
@@ -190,10 +194,23 @@ impl Server<'_> {
 
     /// Keeps the answer of another cache for a client, or one that has not answered.
     fn deliver(&mut self, waiting: Waiting, answer: Result<Answer<'_>, Silent>) {
-        let (number, life) = waiting.client;
-        if let Some(client) = self.clients[number].as_mut().filter(|client| client.life == life) {
-            client.answered(waiting.ticket, answer);
+        let ((number, life), ticket) = (waiting.client, waiting.ticket);
+        let Some(client) = self.clients[number].as_mut().filter(|client| client.life == life) else { return };
+        let next = client.waiting(ticket).and_then(|waits| waits.next.take().zip(Some(waits.language)));
+        let mut answer = answer.map(|Answer { bytes, is_of_home }| (bytes, is_of_home));
+        if let (Ok((_, false)), Some(((peer, command), language))) = (&answer, next) {
+            // It was the home before, and is no more: so nothing was carried out yet.
+            match self.outgoing[peer].send(language, &command, (number, life), ticket, Instant::now()) {
+                Ok(()) => {
+                    if !self.unsent.contains(&peer) {
+                        self.unsent.push(peer);
+                    }
+                    return;
+                }
+                Err(_) => answer = Err(Silent { peer, was_told: false }),
+            }
         }
+        client.answered(ticket, answer.map(|(bytes, _)| bytes));
     }
 
     /// Hands a client the answers that are there.
@@ -244,7 +261,7 @@ impl Server<'_> {
             let (command, ticket) = (&commands[command], client.next_ticket());
             let peers = match to {
                 To::Home(home) => vec![home.peer],
-                To::Both(old, home) => vec![old, home.peer],
+                To::Both(old, _) => vec![old],
                 To::All => self.neighbours.iter().flat_map(Neighbours::others).collect(),
             };
             // Of a command that only reads nobody asks how it began.
@@ -252,6 +269,9 @@ impl Server<'_> {
                 if miss.is_none() { &command[..command.len().min(text::LINE_BYTES_MAX)] } else { &[] };
             let mut waits = Waits::new(language, begin.to_vec(), miss);
             waits.near = near;
+            if let To::Both(_, home) = to {
+                waits.next = Some((home.peer, command.to_vec()));
+            }
             for peer in peers {
                 match self.outgoing[peer].send(language, command, (number, client.life), ticket, now) {
                     Ok(()) => {
@@ -263,8 +283,7 @@ impl Server<'_> {
                     Err(error) => {
                         tracing::debug!(%error, peer, "a command was not sent to its home");
                         // What is for all was carried out by this cache at least.
-                        let was_told = to == To::All || waits.left > 0;
-                        waits.failed = Some(Silent { peer, was_told });
+                        waits.failed = Some(Silent { peer, was_told: to == To::All });
                     }
                 }
             }

@@ -62,11 +62,11 @@ impl Homes {
 /// none goes by the new homes while another goes by the old ones alone. Then no cache answers with a value that was replaced or removed, as
 /// long as each keeps to this:
 /// - It reads an item at its new home.
-/// - It has a command that changes an item carried out by both homes.
+/// - It has a command that changes an item carried out by the old home. If that keeps no such item, by the new one then.
 /// - It keeps only items whose home it is by both. Such a command for another item is carried out as if there were none, and leaves none.
 ///
-/// So a key that changes homes is a miss, until it is stored at the new one. The homes that do not keep it agree that there is none, and if
-/// one of them keeps it, because it still goes by the old homes or by the new ones already, its answer counts.
+/// So a key that changes homes is a miss, until it is stored at the new one. A command is kept by one home at most: by the old one while
+/// that goes by the old homes, or by the new one once that goes by the new ones. If it reaches the new one late, it is still awaited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// While they differ from the new ones.
@@ -104,6 +104,12 @@ impl Placement {
     /// Whether homes change.
     pub fn is_changing(&self) -> bool {
         self.old.is_some()
+    }
+
+    /// Whether it ends a change: who has gone by `before` keeps at least the same items.
+    pub fn ends(&self, before: &Placement) -> bool {
+        let is_one = before.old.as_ref() == Some(&self.new) || before.new == self.new;
+        self.old.is_none() && before.old.is_some() && is_one
     }
 
     /// The homes that stay, or those to come.
@@ -183,6 +189,8 @@ mod tests {
         let before = Placement::among(&names, but(&["c4"]), but(&["c4"]));
         let both = Placement::among(&names, but(&["c4"]), but(&[]));
         let after = Placement::among(&names, but(&[]), but(&[]));
+        assert!(after.ends(&both) && before.ends(&both));
+        assert!(!after.ends(&before) && !both.ends(&before) && !after.ends(&after));
         assert!(both.is_changing() && !before.is_changing() && !after.is_changing());
         assert_eq!(before, Placement::settled(Homes::new(["c1", "c2", "c3"])));
         assert_eq!(Placement::among(&names, |_| false, |_| false), after, "somebody has to keep items");

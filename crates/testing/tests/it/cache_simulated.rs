@@ -232,11 +232,7 @@ impl Cluster {
     }
 
     fn record(&self, key: u64, op: Op, begun: u64) {
-        self.record_until(key, op, begun, self.now());
-    }
-
-    fn record_until(&self, key: u64, op: Op, begun: u64, ended: u64) {
-        let event = Event { op, begun, ended };
+        let event = Event { op, begun, ended: self.now() };
         self.recorded.lock().unwrap().entry(key).or_default().push(event);
     }
 
@@ -332,41 +328,40 @@ impl Cluster {
             _ => 100,
         };
         let value = word.repeat(1 + words as usize);
-        let is_set = what < 84;
-        // The answer of who keeps such an item counts, if one does.
+        // The second is asked if the first keeps no such item.
         let ask = |command: String| {
             let mut answer = None;
             for (number, home) in homes.iter().enumerate() {
-                if number > 0 && is_set && self.below(2) == 0 {
-                    self.step();
+                if number > 0 {
+                    // Any time may pass before that.
+                    (0..self.below(12)).for_each(|_| self.step());
                 }
                 let mut home = self.idle(*home)?;
                 let member = home.as_mut()?;
                 member.cache.take_astray();
-                let text = member.ask(&command, false);
-                let is_of_home = !member.cache.take_astray();
-                if answer.is_none() || is_of_home {
-                    answer = Some(text);
+                answer = Some(member.ask(&command, false));
+                if !member.cache.take_astray() {
+                    break;
                 }
             }
             answer
         };
         let stored = |verb: &str| format!("{verb} {name} 0 0 {}\r\n{value}\r\n", value.len());
         let command = match what {
-            _ if is_set => stored("set"),
-            ..90 => stored("add"),
+            70..84 => stored("set"),
+            84..90 => stored("add"),
             90..94 => stored("append"),
             _ => format!("delete {name}\r\n"),
         };
         let op = match (ask(command).as_deref(), what) {
-            // One of two is not reached any more. So it may be done later, or never.
-            (None, _) => return self.record_until(key, Op::Set(value), begun, u64::MAX),
-            (Some("STORED\r\n"), _) if is_set => Some(Op::Set(value)),
-            (Some("STORED\r\n"), ..90) => Some(Op::Added(value)),
-            (Some(_), ..90) => Some(Op::NotAdded),
-            (Some("STORED\r\n"), ..94) => Some(Op::Appended(value)),
+            // The second is not reached any more, and the first has carried nothing out.
+            (None, _) => return,
+            (Some("STORED\r\n"), 70..84) => Some(Op::Set(value)),
+            (Some("STORED\r\n"), 84..90) => Some(Op::Added(value)),
+            (Some(_), 84..90) => Some(Op::NotAdded),
+            (Some("STORED\r\n"), 90..94) => Some(Op::Appended(value)),
             // It would be too large, or there is none.
-            (Some(_), ..94) => None,
+            (Some(_), 90..94) => None,
             (Some("DELETED\r\n"), _) => Some(Op::Deleted),
             (Some(_), _) => Some(Op::Absent),
         };
