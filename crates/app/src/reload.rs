@@ -202,7 +202,7 @@ impl Steps<'_> {
     fn take(&mut self, next: Roster, left: &Members, joined: &Members) -> Result<(), Failure> {
         if next.file == self.first.file && self.last.standing.caches.is_changing() {
             // Whoever has begun that may have died.
-            self.last = homes::hand_over(self.run, &self.last, |_| (), &Names::new(), (self.wait, &NEVER))?;
+            homes::hand_over(self.run, &mut self.last, &|_| (), &Names::new(), (self.wait, &NEVER))?;
         }
         // A site that leaves keeps no node.
         if !left.sites.is_empty() {
@@ -242,6 +242,23 @@ impl Steps<'_> {
     fn undo(&mut self, Failure(why): &Failure, left: &Members) -> Failure {
         if self.last.epoch == self.first.epoch {
             return Failure::new(format!("nothing is changed, because {why}"));
+        }
+        // One that has joined and has its share already hands it back.
+        let joined = |roster: &Roster| -> Names {
+            let names = |of: &Roster| of.slots.caches.0.values().cloned().collect::<Names>();
+            difference(&names(roster), &names(&self.first))
+        };
+        let newest = Roster::read(self.run).filter(|newest| newest.has_members_of(&self.last));
+        self.last = newest.unwrap_or_else(|| self.last.clone());
+        let joined = joined(&self.last);
+        if joined.iter().any(|name| !self.last.standing.caches.away.contains(name)) {
+            let leave = |away: &mut Names| away.extend(joined.iter().cloned());
+            let left = homes::hand_over(self.run, &mut self.last, &leave, &joined, (self.wait, &NEVER));
+            if let Err(Failure(other)) = left {
+                return Failure::new(format!(
+                    "{why}; and what was changed by then stays so, because {other}: `sidelong reload` goes on with it"
+                ));
+            }
         }
         let first = self.first.clone();
         let known = first.slots.fronts.clone();
@@ -345,8 +362,8 @@ impl Steps<'_> {
 
     /// Has these caches hand their share of the keys over, and end.
     fn hand_over(&mut self, caches: &Names) -> Result<(), Failure> {
-        let away = |away: &mut Names| away.extend(caches.iter().cloned());
-        self.last = homes::hand_over(self.run, &self.last, away, caches, (self.wait, &NEVER))?;
+        let leave = |away: &mut Names| away.extend(caches.iter().cloned());
+        homes::hand_over(self.run, &mut self.last, &leave, caches, (self.wait, &NEVER))?;
         self.await_ends(caches, items_region, self.wait)
     }
 
@@ -459,8 +476,9 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
     }
     if is_cache {
         let away = |away: &mut Names| _ = away.insert(name.to_owned());
-        let settled = homes::hand_over(&run, &roster, away, &Names::new(), (wait, &NEVER))?;
-        return Ok(settled.epoch);
+        let mut last = roster;
+        homes::hand_over(&run, &mut last, &away, &Names::new(), (wait, &NEVER))?;
+        return Ok(last.epoch);
     }
     if roster.standing.lost.contains(name) {
         return Ok(roster.epoch);

@@ -187,7 +187,7 @@ impl Roster {
     }
 
     /// Whether the other one has the same members, and the same of them are about to leave.
-    fn has_members_of(&self, other: &Roster) -> bool {
+    pub(crate) fn has_members_of(&self, other: &Roster) -> bool {
         let leaving = |of: &Roster| [of.standing.leaving.clone(), of.standing.closing.clone()];
         self.slots == other.slots && leaving(self) == leaving(other)
     }

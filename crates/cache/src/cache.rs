@@ -126,7 +126,9 @@ pub struct Cache {
     /// Where each item lies, by the hash of its key. Of two keys of one hash the later takes the earlier's place.
     places: Store<At>,
     hasher: SipHasher13,
+    /// The last unique number that was given, and how far the next is from it.
     cas: u64,
+    cas_step: u64,
     /// Number of flushes: items of earlier epochs are gone.
     epoch: u16,
     /// When the next flush takes effect; 0 for none.
@@ -210,6 +212,7 @@ impl Cache {
             places,
             hasher: hasher(seed),
             cas: 0,
+            cas_step: 1,
             epoch: 0,
             flush_at: 0,
             now: 0,
@@ -294,7 +297,7 @@ impl Cache {
     /// Gives the item of `key` the unique number `cas`, or the next one, and returns it.
     pub fn renumber(&mut self, key: &[u8], cas: Option<u64>, now: Seconds) -> Option<u64> {
         let Found { at, mut header, .. } = self.find(key, now)?;
-        self.cas += 1;
+        self.cas += self.cas_step;
         header.cas = cas.unwrap_or(self.cas);
         self.set_header(at, &header);
         Some(header.cas)
@@ -330,12 +333,12 @@ impl Cache {
             return Err(PutError::TooLarge);
         }
         if self.goes_astray(key, hash) {
-            self.cas += 1;
+            self.cas += self.cas_step;
             return Ok(cas.unwrap_or(self.cas));
         }
         let place = self.place(hash, len)?;
         let at = place.at;
-        self.cas += 1;
+        self.cas += self.cas_step;
         self.counts.stored += 1;
         let mut header = Header {
             stamp: Header::begun(self.heap.word(at, 0), self.epoch, key.len() as u8),

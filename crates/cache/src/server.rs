@@ -42,8 +42,8 @@ use crate::published::Published;
 use crate::session::{Session, Wants};
 pub use crate::way::Way;
 use client::{After, Client, Talk};
+use peers::Unauthenticated;
 pub use peers::{Cluster, News, Roster};
-use peers::{Unauthenticated, cas_min};
 use shared::{Connections, Handed, Store, locked};
 use sidelong_os::monotonic_ns;
 pub use sockets::Listener;
@@ -237,10 +237,8 @@ impl<'a> Server<'a> {
             Some(Cluster { neighbours, addresses, news, .. }) => (Some(neighbours), Some(addresses), news),
             None => (None, None, None),
         };
-        if let (Some(neighbours), Some(addresses), Some(_)) = (&neighbours, &addresses, &news) {
-            let share = neighbours.share();
-            let cas_min = cas_min(addresses.version, share.slot);
-            locked(store).cache.keep_only(share, cas_min);
+        if let (Some(neighbours), Some(_)) = (&neighbours, &news) {
+            locked(store).cache.keep_only(neighbours.share(), capacity);
         }
         let way = |slot| neighbours.as_ref().and_then(|neighbours| neighbours.way(slot));
         let mut server = Server {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sidelong_app::reload::Reload;
-use sidelong_config::{Change, edit};
+use sidelong_config::edit;
 
 use crate::cluster;
 use crate::duration::duration;
@@ -167,20 +167,16 @@ fn change(
     let _alone = alone(&path)?;
     let named = |why: String| Failure::new(format!("{}: {why}", config.display()));
     let before = std::fs::read_to_string(&path)?;
+    let others =
+        match cluster::load(&path).and_then(Reload::new).map(|reload| reload.changes).unwrap_or_default() {
+            changes if changes.is_empty() => String::new(),
+            changes => format!("the file had been changed, too:\n{}", told(&changes)),
+        };
     let after = edit(&before).map_err(named)?;
     replace(&path, &after)?;
     let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
     let reload = cluster::load(&path).and_then(Reload::new).map_err(refused);
     let reloaded = reload.and_then(|reload| {
-        let is_other = |change: &&Change| {
-            let key = change.key.strip_prefix("cache.").unwrap_or(&change.key);
-            key.split('.').nth(1) != Some(name)
-        };
-        let others: Vec<_> = reload.changes.iter().filter(is_other).cloned().collect();
-        let others = match others[..] {
-            [] => String::new(),
-            _ => format!("the file had been changed, too:\n{}", told(&others)),
-        };
         let proxies = proxies(&reload, config);
         Ok(Changed { epoch: reload.carry_out(timeout, waits)?, others, proxies })
     });

@@ -16,69 +16,89 @@ use crate::roster::{self, Roster};
 const ENTER_MAX: Duration = Duration::from_secs(600);
 /// Attempts that may fail before the log says so: others may change the cluster, too.
 const TOLD_AFTER: u32 = 5;
+/// Attempts while others change shares, too.
+const TRIES_MAX: usize = 16;
 /// Pause between two looks whether it has its share.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Has other caches have no share of the keys: those that `edit` makes of them. In between all caches go by the homes before and after
-/// ([`sidelong_policy::cache::homes::Placement`]). Those that are `ending` then end.
+/// ([`sidelong_policy::cache::homes::Placement`]). Those that are `ending` then end. `last` is the newest roster, before and after.
 ///
 /// # Errors
 /// If somebody else changes the cluster, a cache does not go by it within `wait`, or `stop` is set. Homes may then be changing: the next
 /// call ends that first.
 pub(super) fn hand_over(
     run: &RunDirectory,
-    last: &Roster,
-    edit: impl FnOnce(&mut Names),
+    last: &mut Roster,
+    edit: &dyn Fn(&mut Names),
     ending: &Names,
     (wait, stop): (Duration, &AtomicBool),
-) -> Result<Roster, Failure> {
+) -> Result<(), Failure> {
+    for _ in 0..TRIES_MAX {
+        if try_to(run, last, edit, ending, (wait, stop))? {
+            return Ok(());
+        }
+        // A cache takes its share meanwhile, or another gives its own up.
+        let newest = Roster::read(run).filter(|newest| newest.has_members_of(last));
+        *last = newest.ok_or_else(roster::busy)?;
+    }
+    Err(roster::busy())
+}
+
+/// As [`hand_over`]. False if somebody else has changed the shares of caches meanwhile.
+fn try_to(
+    run: &RunDirectory,
+    last: &mut Roster,
+    edit: &dyn Fn(&mut Names),
+    ending: &Names,
+    (wait, stop): (Duration, &AtomicBool),
+) -> Result<bool, Failure> {
     let adopted = |roster: &Roster| await_parts(run, roster, Roster::cache_epochs, (wait, stop));
-    let change = |last: &Roster, next: CacheStanding| {
+    let change = |last: &mut Roster, next: CacheStanding| {
         let mut is_as_last = true;
+        let before = last.standing.caches.clone();
         let changed = roster::change(run, last, |roster| {
             let now = &mut roster.standing.caches;
-            is_as_last = *now == last.standing.caches;
+            is_as_last = *now == before;
             if is_as_last {
                 *now = CacheStanding { change: now.change + 1, ..next };
             }
         })?;
-        if !is_as_last {
-            return Err(roster::busy());
+        if is_as_last {
+            *last = changed;
+            adopted(last)?;
         }
-        adopted(&changed).map(|()| changed)
+        Ok::<_, Failure>(is_as_last)
     };
-    let mut last = last.clone();
-    adopted(&last)?;
+    adopted(last)?;
+    // Who leaves by another command does.
+    let all_ending: Names = last.standing.caches.ending.union(ending).cloned().collect();
+    let settled = |away: &Names| CacheStanding {
+        away: away.clone(),
+        ending: all_ending.clone(),
+        ..CacheStanding::default()
+    };
     if last.standing.caches.is_changing() {
         // Whoever has begun that may have died.
-        let CacheStanding { away, leaving, .. } = last.standing.caches.clone();
-        let away = away.union(&leaving).cloned().collect();
-        last = change(&last, CacheStanding { away, ..CacheStanding::default() })?;
+        let CacheStanding { away, leaving, .. } = &last.standing.caches;
+        let away = away.union(leaving).cloned().collect();
+        if !change(last, settled(&away))? {
+            return Ok(false);
+        }
     }
     let before = last.standing.caches.away.clone();
     let mut away = before.clone();
     edit(&mut away);
-    let ending = ending.clone();
     if away != before {
         let (entering, leaving) = (difference(&before, &away), difference(&away, &before));
         let stay = before.intersection(&away).cloned().collect();
-        let both = CacheStanding {
-            away: stay,
-            entering,
-            leaving,
-            ending: ending.clone(),
-            ..CacheStanding::default()
-        };
-        last = change(&last, both)?;
-        let settled =
-            CacheStanding { away: away.clone(), ending: ending.clone(), ..CacheStanding::default() };
-        last = change(&last, settled)?;
-    }
-    if ending.is_empty() {
-        return Ok(last);
+        let both = CacheStanding { away: stay, entering, leaving, ..settled(&away) };
+        if !(change(last, both)? && change(last, settled(&away))?) {
+            return Ok(false);
+        }
     }
     // Not before nobody sends them commands any more.
-    change(&last, CacheStanding { away, leaving: ending.clone(), ending, ..CacheStanding::default() })
+    Ok(ending.is_empty() || change(last, CacheStanding { leaving: ending.clone(), ..settled(&away) })?)
 }
 
 /// A thread that has a cache take its share of the keys whenever it has none. It ends with this value.
@@ -129,12 +149,13 @@ impl Drop for Entering {
 }
 
 fn enter(name: &str, run: &RunDirectory, stop: &AtomicBool) -> Result<(), Failure> {
-    let last = Roster::read(run).ok_or_else(|| Failure::new("the roster is lost"))?;
+    let mut last = Roster::read(run).ok_or_else(|| Failure::new("the roster is lost"))?;
     let caches = &last.standing.caches;
     if !last.has(name) || caches.had_share(name) || caches.ending.contains(name) {
         return Ok(());
     }
-    let entered = hand_over(run, &last, |away| _ = away.remove(name), &Names::new(), (ENTER_MAX, stop))?;
-    tracing::info!(epoch = entered.epoch, "{name} has its share of the keys");
+    let enters = |away: &mut Names| _ = away.remove(name);
+    hand_over(run, &mut last, &enters, &Names::new(), (ENTER_MAX, stop))?;
+    tracing::info!(epoch = last.epoch, "{name} has its share of the keys");
     Ok(())
 }

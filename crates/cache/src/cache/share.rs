@@ -27,15 +27,19 @@ impl Share {
 }
 
 impl Cache {
-    /// Keeps the items of these keys alone from now on. What it has of others is gone: it is found no more, and swept. The unique numbers of
-    /// values begin above `cas_min`, so that they are not those that another cache has given.
-    pub fn keep_only(&mut self, share: Share, cas_min: u64) {
+    /// Keeps the items of these keys alone from now on. What it has of others is gone: it is found no more, and swept. The cluster has so
+    /// many slots for caches. Each cache numbers its values by numbers of its own, so that those of a key's homes are not alike. They stay
+    /// small, as some clients know 32 bits of them.
+    pub fn keep_only(&mut self, share: Share, slots: usize) {
         let is_swept_for = |before: &Share| self.is_swept() && share.placement.ends(&before.placement);
         if !self.share.as_ref().is_some_and(is_swept_for) {
             self.strewn = self.heap.pages();
         }
+        if self.cas_step == 1 {
+            self.cas_step = slots as u64;
+            self.cas = self.cas * self.cas_step + share.slot as u64;
+        }
         self.share = Some(share);
-        self.cas = self.cas.max(cas_min);
     }
 
     /// Whether nothing is left of what it keeps no more, for others to read.

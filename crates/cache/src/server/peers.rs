@@ -20,10 +20,6 @@ use crate::protocol::{binary, text};
 const UNAUTHENTICATED_WAIT: Duration = Duration::from_secs(5);
 /// The most of them. Beyond, the oldest has to go.
 const UNAUTHENTICATED_MAX: usize = 64;
-/// Unique numbers of values begin with the epoch of the last change of homes, then the slot of the home in so many bits, and count in so many
-/// bits: 17,179,869,184 values until the next change.
-const CAS_SLOT_BITS: u32 = 6;
-const CAS_BITS: u32 = 34;
 /// Between two complaints about unauthenticated connections.
 const COMPLAINTS: Duration = Duration::from_secs(10);
 
@@ -66,11 +62,6 @@ pub(super) struct Unauthenticated {
     since: Instant,
 }
 
-/// Above which number the cache in a slot numbers values from an epoch on: another home may have given those below for the same keys.
-pub(super) fn cas_min(epoch: u64, slot: usize) -> u64 {
-    (epoch << CAS_SLOT_BITS | slot as u64) << CAS_BITS
-}
-
 impl Server<'_> {
     /// Goes by other caches from now on.
     pub(super) fn adopt(&mut self, roster: Roster) {
@@ -78,16 +69,14 @@ impl Server<'_> {
         let Some(neighbours) = &mut self.neighbours else { return };
         let is_change = neighbours.placement() != &placement;
         let others = neighbours.adopt(&peers, placement);
-        let share = neighbours.share();
-        let slots = self.outgoing.len();
+        let (share, slots) = (neighbours.share(), self.outgoing.len());
         for slot in others.into_iter().filter(|slot| *slot < slots) {
             self.fail(slot, &ErrorKind::NotConnected.into());
             let way = self.neighbours.as_ref().and_then(|neighbours| neighbours.way(slot));
             self.outgoing[slot] = Outgoing::new(way);
         }
         if is_change {
-            let cas_min = cas_min(addresses.version, share.slot);
-            self.store().cache.keep_only(share, cas_min);
+            self.store().cache.keep_only(share, slots);
         }
         self.unstated = Some(addresses.version);
         self.addresses = Some(addresses);

@@ -218,6 +218,44 @@ fn caches_join_leave_and_are_lost_by_commands() {
     [first, second].into_iter().for_each(|cache| _ = cache.end().succeeded());
 }
 
+/// A part hangs, so that the join is undone; but the cache has its share by then.
+#[test]
+fn a_cache_whose_join_is_undone_hands_its_share_back() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.edges.truncate(1);
+    let cache = |number: u16| CachePeer {
+        memory_mb: 8,
+        ..CachePeer::new(format!("c{number}"), cluster.at(11210 + number))
+    };
+    cluster.file.cache.peers = vec![cache(1), cache(2)];
+    let config = cluster.config();
+    let before = std::fs::read_to_string(&config).unwrap();
+    let parts =
+        [("cache", "c1"), ("cache", "c2"), ("node", "n1")].map(|(kind, name)| cluster.part(kind, name));
+    let has_begun =
+        || cluster.current().is_ok_and(|current| current.epoch > 0) && cluster.regions().len() > 3;
+    eventually("all have begun", has_begun);
+    cluster.run(&["reload"]).succeeded();
+    parts[2].signal(Signal::STOP);
+    let at = cluster.at(11213).to_string();
+    let join =
+        cluster.start(&["join", "cache", "c3", "--listen", &at, "--memory-mb", "8", "--timeout", "5s"]);
+    let knows = || cluster.current().is_ok_and(|current| current.caches.len() == 3);
+    eventually("it may start", knows);
+    let third = cluster.part("cache", "c3");
+    let mut client = Client::connect(cluster.at(11211));
+    eventually("it has its share", || client.addresses().1.len() == 3);
+    let refused = join.finish();
+    assert!(refused.code == Some(2) && refused.err.contains("n1 did not take it over"), "{refused:?}");
+    assert_eq!(third.finish().code, Some(0), "it has left");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), before);
+    (0..30).for_each(|key| client.asks(format!("set k{key} 0 0 1\r\nx\r\n"), "STORED\r\n"));
+    assert_eq!(client.addresses().1.len(), 2);
+    parts[2].signal(Signal::CONT);
+    cluster.run(&["reload"]).succeeded();
+    parts.into_iter().for_each(|part| _ = part.end().succeeded());
+}
+
 #[test]
 fn nor_while_caches_hang_die_and_come_back() {
     let mut caches = Caches::start(By::Process, 8);

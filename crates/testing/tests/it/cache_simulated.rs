@@ -181,7 +181,7 @@ impl Cluster {
         let newest = self.turn.load(Ordering::Relaxed);
         if member.turn < newest {
             member.neighbours.adopt(&self.peers(), self.placement(newest));
-            member.cache.keep_only(member.neighbours.share(), newest << 40);
+            member.cache.keep_only(member.neighbours.share(), CACHES);
             while !member.cache.is_swept() {
                 member.cache.sweep(1);
             }
@@ -213,7 +213,7 @@ impl Cluster {
         let neighbours = Neighbours::new(me, &peers, homes, Some(directory), Initiator::new());
         let mut cache = Cache::exposed(settings, region, map, 1);
         if self.change.is_some() {
-            cache.keep_only(neighbours.share(), turn << 40);
+            cache.keep_only(neighbours.share(), CACHES);
         }
         Member { cache, neighbours, counters: Counters::default(), turn }
     }

@@ -126,7 +126,7 @@ fn a_cache_tells_what_it_does_by_the_names_of_memcacheds_exporter() {
         vec![CachePeer { admin: Some(admin), memory_mb: 16, clients_max: 7, ..CachePeer::new("c1", listen) }];
     let cache = cluster.here("cache", "c1");
     eventually("it serves", || try_get(admin, "any", "/readyz").is_ok_and(|reply| reply.status == 200));
-    assert_eq!(told(admin), documented(&["memcached_", "sidelong_cache_", "process_"]));
+    assert_eq!(told(admin), documented(&["memcached_", "sidelong_cache_", "sidelong_config_", "process_"]));
     let mut client = TcpStream::connect(listen).unwrap();
     client.write_all(b"set a 0 0 2\r\nhi\r\nget a\r\nget a b\r\ncas b 0 0 1 7\r\nx\r\nmn\r\n").unwrap();
     let mut answers = Vec::new();
