@@ -345,13 +345,18 @@ pub enum Share {
 /// The caches of a cluster by name, and the share of the keys that each has; none if they are not on one machine.
 pub fn caches(cluster: &Cluster) -> Vec<(String, Share)> {
     let (run, standing) = (RunDirectory::at(&cluster.run_dir), &cluster.standing.caches);
+    let runs = |name: &str| run.is_exposed(&items_region(name));
     let share = |name: &str| match (standing.had_share(name), standing.has_share(name)) {
-        (true, true) if run.is_exposed(&items_region(name)) => Share::Has,
-        (true, true) => Share::Dead,
-        (false, true) if run.is_exposed(&items_region(name)) => Share::Takes,
-        (false, true) => Share::HasNone,
+        (true, true) => {
+            if runs(name) {
+                Share::Has
+            } else {
+                Share::Dead
+            }
+        }
+        (false, true) if runs(name) => Share::Takes,
         (true, false) => Share::GivesUp,
-        (false, false) => Share::HasNone,
+        (false, _) => Share::HasNone,
     };
     let caches = cluster.caches.values().filter(|_| cluster.has_roster());
     caches.map(|cache| (cache.name.clone(), share(&cache.name))).collect()

@@ -76,7 +76,7 @@ pub struct Home {
 pub enum To {
     /// The home of the command's key.
     Home(Home),
-    /// The cache in this slot, which was the home of the key before; or else its home.
+    /// The former home of the key, in this slot. If that keeps no such item any more, the new home.
     Both(usize, Home),
     /// All others.
     All,

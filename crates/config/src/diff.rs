@@ -88,10 +88,7 @@ pub fn live(old: &ClusterFile, new: &ClusterFile, part: &str) -> Result<ClusterF
         }
     }
     let order = written(&pair.new_cluster.file)?;
-    ["site", "node", "edge", "front"].into_iter().for_each(|key| arrange(&mut tables, key, &order));
-    if let (Some(tables), Some(order)) = (tables.get_mut("cache"), order.get("cache")) {
-        arrange(tables, "peer", order);
-    }
+    ENTRIES.into_iter().for_each(|key| arrange(&mut tables, key, &order));
     ClusterFile::parse(&toml::to_string(&tables)?, "the live changes")
 }
 
@@ -283,7 +280,11 @@ fn put(tables: &mut Value, key: &str, value: Option<Value>) {
 
 /// Puts the entries of an array into the order of other ones, as far as both have them.
 fn arrange(tables: &mut Value, key: &str, as_in: &Value) {
-    let (Some(Value::Array(array)), Some(order)) = (tables.get_mut(key), as_in.get(key)) else { return };
+    let mut path = key.split('.');
+    let at = path.clone().try_fold(tables, |at, name| at.get_mut(name));
+    let (Some(Value::Array(array)), Some(order)) = (at, path.try_fold(as_in, |at, name| at.get(name))) else {
+        return;
+    };
     let order = order.as_array().map(|order| names_of(order)).unwrap_or_default();
     let mut named: Vec<_> = names_of(array).into_iter().zip(std::mem::take(array)).collect();
     named.sort_by_key(|(name, _)| order.iter().position(|other| other == name));

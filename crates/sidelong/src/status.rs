@@ -303,22 +303,24 @@ struct SiteReport<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// What is not as it should be of parts and caches, a line each.
-    fn plain_caches(&self) -> String {
+    /// The parts that are behind, and the caches that do not serve their keys, a line each.
+    fn plain_members(&self) -> String {
         let behind = self.behind.iter().map(|behind| behind.plain(self.epoch));
         let caches = self.caches.iter().filter_map(|(name, share)| {
             let said = match share {
                 Share::Has => return None,
-                Share::Takes => "takes its share of the keys",
-                Share::GivesUp => "gives up its share of the keys",
-                Share::HasNone => "has no share of the keys: it takes it once it runs",
-                Share::Silent => "does not answer, and nothing is stored under its keys: it hangs. Continue it, or end it",
-                Share::Dead => {
-                    "does not run, and nothing is stored under its keys: start it, or have the others take them by \
-                     `sidelong remove NAME --lost --config FILE`"
+                Share::Takes => "takes its share of the keys".to_owned(),
+                Share::GivesUp => "gives up its share of the keys".to_owned(),
+                Share::HasNone => "has no share of the keys: it takes it once it runs".to_owned(),
+                Share::Silent => {
+                    "does not answer, and nothing is stored under its keys: it hangs. Continue it, or end it".to_owned()
                 }
+                Share::Dead => format!(
+                    "does not run, and nothing is stored under its keys: start it, or have the others take them by \
+                     `sidelong remove {name} --lost --config FILE`"
+                ),
             };
-            Some(format!("cache {name} {said}\n").replace("NAME", name))
+            Some(format!("cache {name} {said}\n"))
         });
         behind.chain(caches).collect()
     }
@@ -343,7 +345,7 @@ impl<'a> Report<'a> {
     fn plain(&self) -> String {
         if self.edges.is_empty() {
             let count = some(self.caches.len(), "cache");
-            return format!("{}: {count}\n{}", self.cluster, self.plain_caches());
+            return format!("{}: {count}\n{}", self.cluster, self.plain_members());
         }
         let answer = self.edges.iter().filter(|edge| edge.problem.is_none()).count();
         let mut text = format!("{}: {answer} of {} edges answer", self.cluster, self.edges.len());
@@ -368,7 +370,7 @@ impl<'a> Report<'a> {
             }
             _ => format!("; {} connections closed at accept\n", self.closed_at_accept),
         };
-        text += &self.plain_caches();
+        text += &self.plain_members();
         text.push('\n');
         let head = [
             "site",

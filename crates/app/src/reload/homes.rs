@@ -21,8 +21,9 @@ const TRIES_MAX: usize = 16;
 /// Pause between two looks whether it has its share.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Has other caches have no share of the keys: those that `edit` makes of them. In between all caches go by the homes before and after
-/// ([`sidelong_policy::cache::homes::Placement`]). Those that are `ending` then end. `last` is the newest roster, before and after.
+/// Changes by `edit` which caches have no share of the keys. In between, all caches go by the homes before and after
+/// ([`sidelong_policy::cache::homes::Placement`]). The caches that are `ending` end afterwards. `last` must be the newest roster, and is it
+/// again when this returns.
 ///
 /// # Errors
 /// If somebody else changes the cluster, a cache does not go by it within `wait`, or `stop` is set. Homes may then be changing: the next

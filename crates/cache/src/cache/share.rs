@@ -27,9 +27,10 @@ impl Share {
 }
 
 impl Cache {
-    /// Keeps the items of these keys alone from now on. What it has of others is gone: it is found no more, and swept. The cluster has so
-    /// many slots for caches. Each cache numbers its values by numbers of its own, so that those of a key's homes are not alike. They stay
-    /// small, as some clients know 32 bits of them.
+    /// Keeps the items of these keys alone from now on. Items of other keys are found no more, and are swept.
+    ///
+    /// `slots` is how many slots for caches the cluster has. Each cache numbers its values in steps of it, so that no two homes of a key
+    /// give the same number. The numbers stay small, because some clients know 32 bits of them.
     pub fn keep_only(&mut self, share: Share, slots: usize) {
         let is_swept_for = |before: &Share| self.is_swept() && share.placement.ends(&before.placement);
         if !self.share.as_ref().is_some_and(is_swept_for) {

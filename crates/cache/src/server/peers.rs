@@ -181,25 +181,46 @@ impl Server<'_> {
         }
     }
 
+    /// Has a command sent to another cache, for a client that waits by that number.
+    fn send_to(
+        &mut self,
+        peer: usize,
+        (language, command): (Language, &[u8]),
+        client: (usize, u64),
+        ticket: u64,
+        now: Instant,
+    ) -> io::Result<()> {
+        self.outgoing[peer].send(language, command, client, ticket, now)?;
+        if !self.unsent.contains(&peer) {
+            self.unsent.push(peer);
+        }
+        Ok(())
+    }
+
+    /// What waits at a client by that number, unless the client has gone.
+    fn waiting(&mut self, waiting: Waiting) -> Option<&mut Waits> {
+        let (number, life) = waiting.client;
+        self.clients[number].as_mut().filter(|client| client.life == life)?.waiting(waiting.ticket)
+    }
+
     /// Keeps the answer of another cache for a client, or one that has not answered.
     fn deliver(&mut self, waiting: Waiting, answer: Result<Answer<'_>, Silent>) {
-        let ((number, life), ticket) = (waiting.client, waiting.ticket);
-        let Some(client) = self.clients[number].as_mut().filter(|client| client.life == life) else { return };
-        let next = client.waiting(ticket).and_then(|waits| waits.next.take().zip(Some(waits.language)));
-        let mut answer = answer.map(|Answer { bytes, is_of_home }| (bytes, is_of_home));
-        if let (Ok((_, false)), Some(((peer, command), language))) = (&answer, next) {
+        let mut answer = answer;
+        if answer.as_ref().is_ok_and(|answer| !answer.is_of_home)
+            && let Some(waits) = self.waiting(waiting)
+            && let Some((peer, command)) = waits.next.take()
+        {
             // It was the home before, and is no more: so nothing was carried out yet.
-            match self.outgoing[peer].send(language, &command, (number, life), ticket, Instant::now()) {
-                Ok(()) => {
-                    if !self.unsent.contains(&peer) {
-                        self.unsent.push(peer);
-                    }
-                    return;
-                }
+            let command = (waits.language, &*command);
+            match self.send_to(peer, command, waiting.client, waiting.ticket, Instant::now()) {
+                Ok(()) => return,
                 Err(_) => answer = Err(Silent { peer, was_told: false }),
             }
         }
-        client.answered(ticket, answer.map(|(bytes, _)| bytes));
+        let (number, life) = waiting.client;
+        if let Some(client) = self.clients[number].as_mut().filter(|client| client.life == life) {
+            client.answered(waiting.ticket, answer.map(|answer| answer.bytes));
+        }
     }
 
     /// Hands a client the answers that are there.
@@ -262,13 +283,8 @@ impl Server<'_> {
                 waits.next = Some((home.peer, command.to_vec()));
             }
             for peer in peers {
-                match self.outgoing[peer].send(language, command, (number, client.life), ticket, now) {
-                    Ok(()) => {
-                        waits.left += 1;
-                        if !self.unsent.contains(&peer) {
-                            self.unsent.push(peer);
-                        }
-                    }
+                match self.send_to(peer, (language, command), (number, client.life), ticket, now) {
+                    Ok(()) => waits.left += 1,
                     Err(error) => {
                         tracing::debug!(%error, peer, "a command was not sent to its home");
                         // What is for all was carried out by this cache at least.
