@@ -18,6 +18,7 @@ mod balancer;
 mod clients;
 mod gate;
 mod measures;
+mod members;
 mod node;
 mod setup;
 #[cfg(test)]
@@ -32,16 +33,18 @@ pub use setup::{Demand, Setup};
 use rand_distr::{Distribution as _, Exp1, StandardUniform};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng as _;
+use sidelong_layout::{FrontWord, NodeState, Ownership};
 use sidelong_policy::reconfigure::Need;
 use sidelong_reconfig::Report;
-use sidelong_state::{Reply, Step};
+use sidelong_state::{Op, Reply, Step};
 
 use crate::Time;
 use crate::engine::Queue;
 use crate::error::{Error, Result};
 use balancer::{Balancer, State};
-use clients::Clients;
+use clients::{Clients, Request};
 use measures::Measures;
+use members::Members;
 use node::Node;
 use truth::Truth;
 use words::{Completion, Posted, Words, changed};
@@ -88,6 +91,11 @@ enum Event {
     Back {
         balancer: u32,
     },
+    /// A node's turn to leave or to join, and whoever changes that goes on.
+    Turn {
+        node: u32,
+    },
+    Person,
     /// A node reads its own word.
     Observe {
         node: u32,
@@ -123,6 +131,7 @@ struct DataCenter<'a> {
     words: Words,
     nodes: Vec<Node>,
     balancers: Vec<Balancer>,
+    members: Members,
     clients: Clients,
     truth: Truth,
     measures: Measures,
@@ -139,17 +148,12 @@ struct DataCenter<'a> {
 
 impl<'a> DataCenter<'a> {
     fn new(setup: &'a Setup) -> Result<Self> {
-        let count = setup.nodes.len() as u64;
-        let node = |(index, (_, factor)): (usize, &(usize, f64))| {
-            // The keepers are spread evenly over their period.
-            let phase_ns = setup.period_ns * (index as u64 * 7 % count) / count;
-            Node::new(setup.workers, *factor, setup.service_ns, setup.period_ns, phase_ns)
-        };
         let mut center = DataCenter {
             setup,
             queue: Queue::new(),
             words: Words::new(setup).map_err(Error::Words)?,
-            nodes: setup.nodes.iter().enumerate().map(node).collect(),
+            nodes: (0..setup.nodes.len()).map(|node| setup.node(node)).collect(),
+            members: Members::new(setup),
             balancers: (0..setup.balancers).map(Balancer::new).collect(),
             clients: Clients::new(setup),
             truth: Truth::new(setup),
@@ -165,7 +169,7 @@ impl<'a> DataCenter<'a> {
             // Spread over the interval, too.
             let look_ns = setup.policy.sensitivity.as_nanos() as u64;
             let at = Time::from_ns(look_ns * balancer as u64 / setup.balancers as u64);
-            center.balancers[balancer].begin(setup, at).map_err(Error::Settings)?;
+            center.balancers[balancer].begin(setup, &center.members, at).map_err(Error::Settings)?;
             center.push_look(balancer, at);
             center.push_doom(balancer, Time::default());
         }
@@ -184,6 +188,7 @@ impl<'a> DataCenter<'a> {
             }
             Demand::Bursts { .. } => {}
         }
+        (0..setup.nodes.len()).for_each(|node| center.push_turn(node, first, setup.leave_ns));
         center.queue.push(first, Event::Check);
         Ok(center)
     }
@@ -199,6 +204,7 @@ impl<'a> DataCenter<'a> {
     fn mend(&mut self, end: Time) -> Result<u64> {
         let limit = end.after_ns(MENDED_LEASES * self.setup.lease_ns);
         self.balancers.iter_mut().for_each(|balancer| balancer.doomed = None);
+        self.members.end(|node| self.queue.push(end, Event::Turn { node }));
         while self.queue.now() < limit && !self.is_mended() && self.advance()? {}
         Ok(self.queue.now().since(end).as_nanos() as u64)
     }
@@ -211,7 +217,10 @@ impl<'a> DataCenter<'a> {
         };
         let is_idle =
             |balancer: &Balancer| balancer.state.as_ref().is_some_and(|state| state.mover.is_idle());
-        self.truth.lost() == 0 && self.balancers.iter().all(is_idle) && (0..self.setup.sites).all(is_exact)
+        self.truth.lost() == 0
+            && self.members.is_whole()
+            && self.balancers.iter().all(is_idle)
+            && (0..self.setup.sites).all(is_exact)
     }
 
     fn is_paper(&self) -> bool {
@@ -244,6 +253,7 @@ impl<'a> DataCenter<'a> {
             Event::Arrive { request } => {
                 let service_ns = self.service_ns();
                 let of = self.clients.request(request);
+                self.count_stray(of);
                 let node = &mut self.nodes[of.node as usize];
                 let done = node.arrive(now, service_ns);
                 if !self.is_over {
@@ -273,10 +283,14 @@ impl<'a> DataCenter<'a> {
                 }
             }
             Event::Back { balancer } => {
-                self.balancers[balancer as usize].begin(self.setup, now).map_err(Error::Settings)?;
-                self.push_look(balancer as usize, now);
+                let of = &mut self.balancers[balancer as usize];
+                of.begin(self.setup, &self.members, now).map_err(Error::Settings)?;
+                self.words.state_all(balancer as usize, 0);
+                self.adopt(balancer as usize, None, now)?;
                 self.push_doom(balancer as usize, now);
             }
+            Event::Turn { node } => self.turn(node as usize, now)?,
+            Event::Person => self.change(None, now)?,
             Event::Observe { node } => self.observe(node as usize, now),
             Event::Step => self.change_load(now),
             Event::Surge => {
@@ -371,6 +385,17 @@ impl<'a> DataCenter<'a> {
         self.ask(request.client, now);
     }
 
+    /// Counts a request of an edge that lives if it reaches a node that no longer serves its site.
+    fn count_stray(&mut self, request: Request) {
+        let Request { site, edge, life, node, .. } = request;
+        let own = Ownership::decode(self.words.ownership(node as usize), self.setup.sites);
+        let is_of_it = own.is_some_and(|own| {
+            let has_left = matches!(own.state, NodeState::Free | NodeState::Held);
+            !has_left && own.site.is_some_and(|of| of.index() == site as usize)
+        });
+        self.measures.strays += u64::from(!is_of_it && self.balancers[edge as usize].life == life);
+    }
+
     fn service_ns(&mut self) -> f64 {
         let mean = self.setup.service_ns;
         if !self.setup.is_exponential {
@@ -387,20 +412,31 @@ impl<'a> DataCenter<'a> {
         if let Some(node) = op.and_then(changed) {
             self.notice(node.index(), now);
         }
-        let of = &self.balancers[balancer];
+        let Some(of) = self.balancers.get(balancer) else {
+            let Completion::Reply(reply) = heard else { return Ok(()) };
+            return if life == self.members.life { self.change(Some(reply), now) } else { Ok(()) };
+        };
         if of.life != life || of.state.is_none() {
             return Ok(());
         }
         match heard {
+            Completion::Reply(reply) if of.adopts() => self.adopt(balancer, op.map(|op| (op, reply)), now),
             Completion::Reply(reply) => self.drive(balancer, Some(reply), now),
             Completion::Look(words) => self.looked(balancer, words.as_deref(), now),
         }
     }
 
     fn looked(&mut self, balancer: usize, words: Option<&[u64]>, now: Time) -> Result<()> {
+        if self.hears(balancer) {
+            return self.adopt(balancer, None, now);
+        }
         let Some(state) = &mut self.balancers[balancer].state else { return Ok(()) };
         let mut news = Vec::new();
         state.see(words, &self.nodes, now, |node| news.push(node));
+        if self.setup.nodes_leave() {
+            (0..self.nodes.len())
+                .for_each(|node| self.words.state(balancer, node, state.front(node).encode()));
+        }
         self.measures.staged += u64::from(state.decide(&self.nodes, now) == Some(Need::Stage));
         let waiting: Vec<u32> = state.waiting.iter_mut().flat_map(std::mem::take).collect();
         // Operations that took effect after their end was reported are noticed here.
@@ -424,11 +460,9 @@ impl<'a> DataCenter<'a> {
                     }
                     None => false,
                 };
-                let life = of.life;
                 // The last operation of a balancer that dies may or may not be sent.
                 if !dies || self.death() < 0.5 {
-                    self.measures.operations += 1;
-                    self.words.post(balancer, life, op, now).map_err(Error::Words)?;
+                    self.post(balancer, op, now)?;
                 }
                 if dies {
                     self.die(balancer, now);
@@ -445,6 +479,13 @@ impl<'a> DataCenter<'a> {
             }
         }
         Ok(())
+    }
+
+    /// One operation of a balancer, or of the person.
+    fn post(&mut self, mover: usize, op: Op, now: Time) -> Result<()> {
+        let life = self.balancers.get(mover).map_or(self.members.life, |balancer| balancer.life);
+        self.measures.operations += 1;
+        self.words.post(mover, life, op, now).map_err(Error::Words)
     }
 
     fn count(&mut self, report: &Report) {
@@ -482,6 +523,7 @@ impl<'a> DataCenter<'a> {
         of.doomed = None;
         let Some(state) = of.state.take() else { return };
         self.measures.crashes += 1;
+        self.words.state_all(balancer, FrontWord::GONE);
         self.queue.push(now.after_ns(gone_ns as u64), Event::Back { balancer: balancer as u32 });
         let State { waiting, .. } = state;
         for request in waiting.into_iter().flatten() {
@@ -617,6 +659,8 @@ impl<'a> DataCenter<'a> {
             moves: self.truth.moves,
             surge_to_node_ms: came.map_or(0.0, |came| came.as_secs_f64() * 1e3),
             thrash: self.truth.thrash,
+            leaves: self.members.leaves,
+            joins: self.members.joins,
             floor_violations: self.truth.floor_violations,
             below_floor_ms: self.truth.below_floor_ns(now) as f64 / 1e6,
             nodes_lost: self.truth.lost(),

@@ -372,6 +372,10 @@ fields! {
         crash_ms: f64 [0.0, 1e9] = 0, OURS;
         /// mean time until it is back
         back_ms: f64 [0.0, 1e9] = 30, OURS;
+        /// mean time until a node leaves the cluster; 0: never
+        leave_ms: f64 [0.0, 1e9] = 0, OURS;
+        /// mean time until it joins again
+        join_ms: f64 [0.0, 1e9] = 30, OURS;
         /// H: a node that moves back within this time counts as thrashing
         thrash_ms: f64 [0.001, 1e6] = 100, OURS;
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sidelong_layout::{EdgeId, Ownership, SiteId};
+use sidelong_layout::{EdgeId, FrontWord, Ownership, SiteId, Slots};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::Controller;
 use sidelong_policy::balance::{AnswerTime, Balance, Candidates};
@@ -12,11 +12,11 @@ use sidelong_policy::cluster::{NodeView, SiteView, Traffic};
 use sidelong_policy::index::{LoadIndex, Reading, Weights};
 use sidelong_policy::reconfigure::{Need, Reconfigurer};
 use sidelong_reconfig::{Mover, Scan, SiteWords};
-use sidelong_state::Pool;
 
 use crate::Time;
 use crate::datacenter::Setup;
 use crate::datacenter::gate::Gate;
+use crate::datacenter::members::Members;
 use crate::datacenter::node::Node;
 use crate::datacenter::words::read_look;
 
@@ -34,6 +34,8 @@ pub(super) struct Balancer {
 pub(super) struct State {
     pub(super) mover: Mover,
     brain: Brain,
+    /// Whether it is about to go by a newer roster.
+    pub(super) adopts: bool,
     /// `None` if all requests are admitted.
     pub(super) gate: Option<Gate>,
     /// Time of the next scan.
@@ -63,30 +65,30 @@ impl Balancer {
         Balancer { edge: EdgeId::new(index), state: None, life: 0, doomed: None }
     }
 
-    /// Starts another life, which knows nothing.
-    pub(super) fn begin(&mut self, setup: &Setup, now: Time) -> Result<(), SettingsError> {
+    /// Starts another life, which knows nothing but the members.
+    pub(super) fn begin(&mut self, setup: &Setup, members: &Members, now: Time) -> Result<(), SettingsError> {
         self.life += 1;
         let (nodes, sites) = (setup.nodes.len(), setup.sites);
-        let homes = setup.nodes.iter().map(|(home, _)| Some(SiteId::new(*home)));
-        let pool = Pool::new(vec![setup.floor; sites], homes);
         let owners = setup.balancers as u16;
-        let view = |site: usize| SiteView {
-            floor: setup.floor,
-            ceiling: nodes as u16,
-            priority: (site % usize::from(setup.priority_levels)) as u8,
-            waiting: 0,
-            busy: false,
-        };
         let decider = match setup.moves {
             true => Decider::Edge(Box::new(Reconfigurer::new(setup.policy, sites, nodes)?)),
             false => Decider::Nobody,
         };
         let controller = |(settings, promise)| Controller::new(settings, vec![promise; sites], nodes);
         let admission = setup.admission.map(controller).transpose()?;
-        let brain = Brain::new(admission, decider, (0..sites).map(view).collect());
+        let brain = Brain::new(admission, decider, site_views(setup).to_vec());
+        let brain = brain.with_nodes(&members.foreign());
         self.state = Some(State {
-            mover: Mover::new(self.edge, self.life, owners, pool, setup.timing, setup.protocol),
+            mover: Mover::new(
+                self.edge,
+                self.life,
+                owners,
+                members.pool(setup),
+                setup.timing,
+                setup.protocol,
+            ),
             brain: if setup.by_target { brain } else { brain.by_load_alone() },
+            adopts: false,
             gate: Gate::new(setup),
             look_at: now,
             is_ready: false,
@@ -105,7 +107,53 @@ impl Balancer {
     }
 }
 
+impl Balancer {
+    /// Whether the operation that it waits for is one of those before it goes by a newer roster.
+    pub(super) fn adopts(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.adopts)
+    }
+}
+
+fn site_views(setup: &Setup) -> Slots<SiteView> {
+    let view = |site: usize| SiteView {
+        floor: setup.floor,
+        ceiling: setup.nodes.len() as u16,
+        priority: (site % usize::from(setup.priority_levels)) as u8,
+        waiting: 0,
+        busy: false,
+    };
+    (0..setup.sites).map(view).collect()
+}
+
 impl State {
+    /// Goes by the newest roster from now on.
+    pub(super) fn adopt(&mut self, setup: &Setup, members: &Members) -> Result<(), SettingsError> {
+        let admission = setup
+            .admission
+            .map(|(settings, promise)| (settings, std::iter::repeat_n(promise, setup.sites).collect()));
+        self.brain.adopt(&members.foreign(), &site_views(setup), admission.as_ref(), setup.policy)?;
+        self.mover.adopt(members.pool(setup), setup.timing);
+        for node in (0..self.seen.len()).filter(|node| !members.has(*node)) {
+            (self.seen[node], self.arrived[node]) = (None, false);
+        }
+        self.relist();
+        Ok(())
+    }
+
+    /// What it has seen of a node, and its requests there.
+    pub(super) fn front(&self, node: usize) -> FrontWord {
+        FrontWord { seen: self.seen[node].map(|seen| seen.generation), requests: self.in_flight[node] }
+    }
+
+    fn relist(&mut self) {
+        self.members.iter_mut().for_each(Vec::clear);
+        for (node, seen) in self.seen.iter().enumerate() {
+            if let Some(site) = seen.and_then(Ownership::serving_site) {
+                self.members[site.index()].push(node as u32);
+            }
+        }
+    }
+
     /// Takes a scan; `None` if nothing could be read. Reports each node whose word changed.
     pub(super) fn see(
         &mut self,
@@ -137,12 +185,7 @@ impl State {
             relist |= is != was;
         }
         if relist {
-            self.members.iter_mut().for_each(Vec::clear);
-            for (node, seen) in self.seen.iter().enumerate() {
-                if let Some(site) = seen.and_then(Ownership::serving_site) {
-                    self.members[site.index()].push(node as u32);
-                }
-            }
+            self.relist();
         }
     }
 
@@ -188,7 +231,7 @@ impl State {
         let ticket = self.tickets[site];
         self.tickets[site] += 1;
         let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns();
-        let candidates = Members { state: self, site, now };
+        let candidates = SiteNodes { state: self, site, now };
         let chosen = balance.choose(&candidates, ticket, random)?;
         let node = candidates.node(chosen);
         self.in_flight[node] += 1;
@@ -197,19 +240,19 @@ impl State {
 }
 
 /// One site's nodes, in the form that [`Balance`] needs.
-struct Members<'a> {
+struct SiteNodes<'a> {
     state: &'a State,
     site: usize,
     now: Time,
 }
 
-impl Members<'_> {
+impl SiteNodes<'_> {
     fn node(&self, candidate: usize) -> usize {
         self.state.members[self.site][candidate] as usize
     }
 }
 
-impl Candidates for Members<'_> {
+impl Candidates for SiteNodes<'_> {
     fn len(&self) -> usize {
         self.state.members[self.site].len()
     }

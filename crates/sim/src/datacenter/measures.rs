@@ -17,7 +17,7 @@ fn fairness(setup: &Setup, in_time: &[u64]) -> f64 {
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
 /// All figures, in the order of their columns.
-pub(crate) const FIGURES: [Figure; 34] = [
+pub(crate) const FIGURES: [Figure; 37] = [
     ("requests", |of| of.requests as f64),
     ("requests_per_s", |of| of.requests_per_s),
     ("response_ms_mean", |of| of.response_ms_mean),
@@ -37,6 +37,9 @@ pub(crate) const FIGURES: [Figure; 34] = [
     ("repairs", |of| of.repairs as f64),
     ("thrash", |of| of.thrash as f64),
     ("crashes", |of| of.crashes as f64),
+    ("leaves", |of| of.leaves as f64),
+    ("joins", |of| of.joins as f64),
+    ("strays", |of| of.strays as f64),
     ("floor_violations", |of| of.floor_violations as f64),
     ("below_floor_ms", |of| of.below_floor_ms),
     ("nodes_lost", |of| of.nodes_lost as f64),
@@ -95,8 +98,14 @@ pub struct Outcome {
     pub repairs: u64,
     /// Nodes that moved back within `thrash_ms` to the site that they had left.
     pub thrash: u64,
-    /// Deaths of balancers.
+    /// Deaths of balancers, and of persons who change the roster.
     pub crashes: u64,
+    /// Nodes that left the cluster.
+    pub leaves: u64,
+    /// Nodes that joined it again.
+    pub joins: u64,
+    /// Requests that reached a node which served their site no more.
+    pub strays: u64,
     /// How often a site fell below its floor.
     pub floor_violations: u64,
     /// Total time that sites were below their floor, in ms.
@@ -141,6 +150,7 @@ pub(super) struct Measures {
     pub(super) staged: u64,
     pub(super) repairs: u64,
     pub(super) crashes: u64,
+    pub(super) strays: u64,
     pub(super) looks: u64,
     pub(super) operations: u64,
     pub(super) events: u64,
@@ -180,6 +190,7 @@ impl Measures {
             staged: 0,
             repairs: 0,
             crashes: 0,
+            strays: 0,
             looks: 0,
             operations: 0,
             events: 0,
@@ -244,6 +255,7 @@ impl Measures {
             staged: self.staged,
             repairs: self.repairs,
             crashes: self.crashes,
+            strays: self.strays,
             steps: self.balanced.len() as u64,
             steps_unbalanced: self.balanced.iter().filter(|(_, reached)| !reached).count() as u64,
             time_to_balance_ms: ms(rate(sum as f64, self.balanced.len() as f64)),

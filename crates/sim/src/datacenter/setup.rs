@@ -12,6 +12,7 @@ use sidelong_policy::reconfigure::ReconfigureSettings;
 use sidelong_state::{Protocol, Timing};
 
 use crate::config::Point;
+use crate::datacenter::node::Node;
 use crate::error::{Error, Result};
 use crate::fields::{DemandKind, MovesBy, Scenario, Sites};
 
@@ -64,6 +65,10 @@ pub struct Setup {
     pub crash_ns: f64,
     /// Mean time until it is back, in ns.
     pub back_ns: f64,
+    /// Mean time until a node leaves the cluster, in ns; 0 for never.
+    pub leave_ns: f64,
+    /// Mean time until it joins again, in ns.
+    pub join_ns: f64,
     /// A node that moves back within this time counts as thrashing, in ns.
     pub thrash_ns: u64,
     /// Seed of all random numbers.
@@ -188,6 +193,9 @@ impl Setup {
         if reconfig.op_us_min > reconfig.op_us_max {
             return refuse("op_us_min", "it is above op_us_max".to_owned());
         }
+        if reconfig.leave_ms > 0.0 && reconfig.reconfig_protocol == Protocol::Paper {
+            return refuse("leave_ms", "the published protocol has no moves by hand".to_owned());
+        }
         let op = |us: f64| Duration::from_nanos((us * 1e3).round() as u64);
         Ok(Setup {
             nodes: nodes.collect(),
@@ -218,6 +226,8 @@ impl Setup {
             },
             crash_ns: ns(reconfig.crash_ms),
             back_ns: ns(reconfig.back_ms),
+            leave_ns: ns(reconfig.leave_ms),
+            join_ns: ns(reconfig.join_ms),
             thrash_ns: whole_ns(reconfig.thrash_ms),
             seed: run.seed,
         })
@@ -238,6 +248,19 @@ fn duration(ms: f64) -> Duration {
 }
 
 impl Setup {
+    /// Whether nodes leave the cluster and join it.
+    pub(super) fn nodes_leave(&self) -> bool {
+        self.leave_ns > 0.0
+    }
+
+    /// A node that has no request yet.
+    pub(super) fn node(&self, node: usize) -> Node {
+        // The keepers are spread evenly over their period.
+        let count = self.nodes.len() as u64;
+        let phase_ns = self.period_ns * (node as u64 * 7 % count) / count;
+        Node::new(self.workers, self.nodes[node].1, self.service_ns, self.period_ns, phase_ns)
+    }
+
     /// Requests per second that a node with that factor can serve.
     pub(super) fn capacity_per_s(&self, factor: f64) -> f64 {
         f64::from(self.workers) * 1e9 / (self.service_ns * factor)

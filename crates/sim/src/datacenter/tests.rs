@@ -118,6 +118,20 @@ fn lost_and_late_operations_break_no_floor_either() {
     }
 }
 
+/// Each node leaves after 300 ms in the mean, and joins again soon.
+const TURNS: [&str; 2] = ["leave_ms=300", "join_ms=30"];
+
+#[test]
+fn nodes_leave_and_join_while_balancers_and_persons_die() {
+    for seed in 1..=6 {
+        let found = outcome(&[&CRASHES[..], &TURNS, &[&format!("seed={seed}")]].concat());
+        assert!(found.leaves > 10 && found.joins == found.leaves, "seed {seed}: {found:?}");
+        assert!(found.crashes > 10 && found.moves > 30 && found.strays == 0, "seed {seed}: {found:?}");
+        let whole = (found.floor_violations, found.nodes_lost, found.nodes_doubled, found.locks_stuck);
+        assert_eq!(whole, (0, 0, 0, 0), "seed {seed}: {found:?}");
+    }
+}
+
 /// The control: the faults that the measures detect.
 #[test]
 fn the_papers_protocol_keeps_a_dead_holders_lock() {
