@@ -248,7 +248,7 @@ impl Memory {
             false => None,
             true => {
                 let Capacity { nodes, sites, .. } = parts.cluster.capacity;
-                let map = ShareMap { nodes, sites };
+                let map = ShareMap { slots: nodes.max(sites) };
                 let share = expose_share(&exposer.host, &member.name, map, parts.instance())?;
                 exposer.publish(share.key())?;
                 Some(share)

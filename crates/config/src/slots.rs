@@ -8,13 +8,6 @@ use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX, Slots};
 use crate::cluster::Cluster;
 use crate::sections::CACHE_PEERS_MAX;
 
-/// Slots for nodes that a cluster has at least, so that some can join.
-const NODES_MIN: usize = 64;
-/// Slots for sites, and for edges and fronts, that a cluster has at least.
-const OTHERS_MIN: usize = 16;
-/// Slots for caches that a cluster has at least. Each takes 33 KB of each cache's memory.
-const CACHES_MIN: usize = 8;
-
 /// How many slots a cluster has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
@@ -29,15 +22,21 @@ pub struct Capacity {
 }
 
 impl Capacity {
+    /// What a cluster has at least: more than one machine is likely to run, because slots that nobody has cost little. A slot for a cache
+    /// takes 33 KB of each cache's memory.
+    pub const LEAST: Capacity = Capacity { sites: 128, nodes: 512, fronts: 32, caches: 8 };
+
     /// Of a cluster that starts with so many: room for as many again.
     pub(crate) fn of(sites: usize, nodes: usize, fronts: usize, caches: usize) -> Self {
-        let room = |count: usize, min: usize, max: usize| (2 * count).max(min).next_power_of_two().min(max);
+        let room =
+            |count: usize, least: usize, most: usize| (2 * count).max(least).next_power_of_two().min(most);
+        let least = Capacity::LEAST;
         Capacity {
-            sites: room(sites, OTHERS_MIN, SITES_MAX),
-            nodes: room(nodes, NODES_MIN, NODES_MAX),
+            sites: room(sites, least.sites, SITES_MAX),
+            nodes: room(nodes, least.nodes, NODES_MAX),
             // A person takes locks, too.
-            fronts: room(fronts, OTHERS_MIN, EDGES_MAX - 1),
-            caches: room(caches, CACHES_MIN, CACHE_PEERS_MAX),
+            fronts: room(fronts, least.fronts, EDGES_MAX - 1),
+            caches: room(caches, least.caches, CACHE_PEERS_MAX),
         }
     }
 }
@@ -204,8 +203,11 @@ mod tests {
 
     #[test]
     fn a_cluster_has_room_for_as_many_again() {
-        assert_eq!(Capacity::of(2, 8, 1, 0), Capacity { sites: 16, nodes: 64, fronts: 16, caches: 8 });
-        assert_eq!(Capacity::of(9, 1000, 9, 5), Capacity { sites: 32, nodes: 2048, fronts: 32, caches: 16 });
+        assert_eq!(Capacity::of(2, 8, 1, 0), Capacity::LEAST);
+        assert_eq!(
+            Capacity::of(90, 1000, 20, 5),
+            Capacity { sites: 256, nodes: 2048, fronts: 64, caches: 16 }
+        );
         let most =
             Capacity { sites: SITES_MAX, nodes: NODES_MAX, fronts: EDGES_MAX - 1, caches: CACHE_PEERS_MAX };
         assert_eq!(Capacity::of(SITES_MAX, NODES_MAX, EDGES_MAX - 1, CACHE_PEERS_MAX), most);

@@ -121,8 +121,8 @@ fn shm(c: &mut Criterion) {
         let cluster = Cluster::new(nodes, busy, (nodes, SITES), host);
         scan(c, &format!("scan, {nodes} nodes, {what}, shm"), &cluster);
     }
-    let cluster = Cluster::new(8, 1, (64, 16), host);
-    scan(c, "scan, 8 nodes in room for 64, busy, shm", &cluster);
+    let cluster = Cluster::new(8, 1, (512, 128), host);
+    scan(c, "scan, 8 nodes in room for 512, busy, shm", &cluster);
 }
 
 fn tcp(c: &mut Criterion) {

@@ -38,7 +38,7 @@ const NODES: usize = 3;
 const SITES: usize = 2;
 const STALE: Duration = Duration::from_millis(150);
 const WORKERS: WorkersMap = WorkersMap { nodes: NODES };
-const SHARE: ShareMap = ShareMap { nodes: NODES, sites: SITES };
+const SHARE: ShareMap = ShareMap { slots: if NODES > SITES { NODES } else { SITES } };
 
 /// Between two scans: milliseconds, and what others then write, each word at its place behind the header.
 pub type Written = (u8, Vec<(u16, u64)>);

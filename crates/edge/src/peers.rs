@@ -135,7 +135,8 @@ pub(crate) struct Thread {
 
 /// The shares of the other edges.
 struct Shares {
-    map: ShareMap,
+    /// The part of what peers expose that has words of nodes and sites that there are.
+    used: ShareMap,
     stale: Duration,
     /// The edges, as far as they are linked.
     peers: Arc<Vec<Arc<PeerSeen>>>,
@@ -149,17 +150,17 @@ impl Thread {
     pub(crate) fn new(with: Exchange) -> Self {
         let Exchange { view, gate, peers, room, share, directory, initiator, period: _ } = with;
         let (nodes, sites) = view.room();
-        let map = ShareMap { nodes, sites };
+        let map = ShareMap { slots: nodes.max(sites) };
         let patience = Patience { tries_max: 1, ..Patience::default() };
         let mut scanner = Scanner::new(directory, initiator, (room, 0), patience);
         scanner.set_pace(Pace::WHOLE);
         let shares = Shares {
-            map,
+            used: ShareMap { slots: 0 },
             stale: view.stale(),
             peers: Arc::default(),
             links: Vec::new(),
             heard: Vec::new(),
-            more: vec![0; map.nodes],
+            more: vec![0; nodes],
         };
         // Memory that outlived an earlier life still has its beat.
         let beat = share.as_ref().map_or(0, |share| share.load(ShareMap::BEAT));
@@ -196,6 +197,10 @@ impl Thread {
     pub(crate) fn scan(&mut self, now: Time) {
         self.adopt();
         self.tell(now);
+        let slots = self.view.nodes().count().max(self.view.sites().count());
+        if std::mem::replace(&mut self.shares.used, ShareMap { slots }) != self.shares.used {
+            self.scanner.readers_changed();
+        }
         self.shares.more.fill(0);
         self.scanner.scan(now, &mut [&mut self.shares]);
         self.sum(now);
@@ -218,7 +223,7 @@ impl Thread {
 
     /// Sums up the fresh shares, and logs edges whose state has changed.
     fn sum(&mut self, now: Time) {
-        let Thread { view, gate, scanner, shares: Shares { stale, peers, links, heard, more, .. }, .. } =
+        let Thread { view, gate, scanner, shares: Shares { used, stale, peers, links, heard, more }, .. } =
             self;
         for ((link, heard), seen) in links.iter().zip(&mut *heard).zip(peers.iter()) {
             let fresh = heard.is_fresh(now, *stale);
@@ -235,19 +240,20 @@ impl Thread {
                 }
                 heard.counts = fresh;
             }
-            let unanswered = heard.nodes.iter().map(|node| u64::from(node.in_flight)).sum();
+            let slots = heard.slots.iter().take(used.slots);
+            let unanswered = slots.map(|(node, _)| u64::from(node.in_flight)).sum();
             seen.heard_ns.store(heard.rose_at.map_or(0, Time::as_ns), Ordering::Relaxed);
             seen.unanswered.store(if fresh { unanswered } else { 0 }, Ordering::Relaxed);
         }
         let counted = || heard.iter().filter(|heard| heard.counts);
         for (index, more) in more.iter().enumerate().take(view.nodes().count()) {
-            let sum = counted().fold(0, |sum: u32, heard| sum.saturating_add(heard.nodes[index].in_flight));
+            let sum = counted().fold(0, |sum: u32, heard| sum.saturating_add(heard.slots[index].0.in_flight));
             view.hear(NodeId::new(index), sum, *more);
         }
         view.heard(now);
         if let Some(gate) = gate {
             for site in view.sites() {
-                gate.hear(site, counted().map(|heard| heard.verdicts[site.index()]));
+                gate.hear(site, counted().map(|heard| heard.slots[site.index()].1));
             }
             gate.heard(now);
         }
@@ -260,12 +266,12 @@ impl Reader for Shares {
     }
 
     fn place(&mut self, _item: usize, _shape: usize) -> (usize, usize) {
-        (ShareMap::INCARNATION, self.map.len() - ShareMap::INCARNATION)
+        (ShareMap::INCARNATION, self.used.len() - ShareMap::INCARNATION)
     }
 
     fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> ReadOutcome {
         if let Ok(words) = words {
-            self.heard[item].see(words, self.stale, now, &mut self.more);
+            self.heard[item].see(words, self.used, (self.stale, now), &mut self.more);
         }
         ReadOutcome::Busy
     }
@@ -274,31 +280,24 @@ impl Reader for Shares {
 /// What one edge has shared.
 #[derive(Debug)]
 struct PeerState {
-    map: ShareMap,
     /// Its life, and its beat then; `None` before it was first seen.
     life: Option<(u64, u64)>,
     /// When the beat was seen to rise.
     rose_at: Option<Time>,
-    nodes: Vec<NodeShare>,
-    verdicts: Vec<Verdict>,
+    /// By slot, of the node and of the site that have it.
+    slots: Vec<(NodeShare, Verdict)>,
     /// Whether it was fresh at the last scan.
     counts: bool,
 }
 
 impl PeerState {
     fn new(map: ShareMap) -> Self {
-        PeerState {
-            map,
-            life: None,
-            rose_at: None,
-            nodes: vec![NodeShare::default(); map.nodes],
-            verdicts: vec![Verdict::open(Why::Blind); map.sites],
-            counts: false,
-        }
+        let slots = vec![(NodeShare::default(), Verdict::open(Why::Blind)); map.slots];
+        PeerState { life: None, rose_at: None, slots, counts: false }
     }
 
-    /// Takes a copy from the incarnation on, and adds the answers since the previous one to `more`.
-    fn see(&mut self, words: &[u64], stale: Duration, now: Time, more: &mut [u64]) {
+    /// Takes a copy of what is `used` from the incarnation on, and adds the answers since the previous one to `more`, by node.
+    fn see(&mut self, words: &[u64], used: ShareMap, (stale, now): (Duration, Time), more: &mut [u64]) {
         let at = |offset: usize| words[(offset - ShareMap::INCARNATION) / 8];
         let life = (at(ShareMap::INCARNATION), at(ShareMap::BEAT));
         let before = self.life.replace(life);
@@ -310,15 +309,13 @@ impl PeerState {
         let follows = before.is_some_and(|(incarnation, _)| incarnation == life.0);
         let was_fresh = follows && self.is_fresh(now, stale);
         self.rose_at = follows.then_some(now);
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            let new = NodeShare::decode(at(self.map.node(NodeId::new(index))));
-            if was_fresh {
-                more[index] = more[index].saturating_add(new.answers_since(*node));
+        for (index, (node, verdict)) in self.slots.iter_mut().enumerate().take(used.slots) {
+            let new = NodeShare::decode(at(used.node(NodeId::new(index))));
+            if let Some(more) = more.get_mut(index).filter(|_| was_fresh) {
+                *more = more.saturating_add(new.answers_since(*node));
             }
             *node = new;
-        }
-        for (index, verdict) in self.verdicts.iter_mut().enumerate() {
-            *verdict = Verdict::decode(at(self.map.verdict(SiteId::new(index))));
+            *verdict = Verdict::decode(at(used.verdict(SiteId::new(index))));
         }
     }
 

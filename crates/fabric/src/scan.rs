@@ -211,6 +211,18 @@ impl Scanner {
         link
     }
 
+    /// Makes a link that of other items from the next scan on.
+    pub fn cover(&mut self, link: LinkRef, items: Range<usize>) {
+        let covering = &mut self.links[link.index()];
+        let before = covering.items();
+        covering.cover(items.clone());
+        if covering.id().is_some() {
+            before.clone().filter(|item| !items.contains(item)).for_each(|item| self.schedule.unlinked(item));
+            items.filter(|item| !before.contains(item)).for_each(|item| self.schedule.linked(item));
+        }
+        self.version += 1;
+    }
+
     /// Gives a link up for one of those who asked for it, who must not use it any more. After the last it is closed.
     pub fn unlink(&mut self, link: LinkRef) {
         let left = &mut self.links[link.index()];

@@ -49,21 +49,24 @@ described! {
         header: RegionHeader,
         beat: AtomicU64,
         zero: [u64; 7],
+        slot: [ShareSlot; 0],
+    }
+
+    /// What has nothing to do with each other but its slot. So a reader copies what is used, and not all that there is room for.
+    struct ShareSlot {
         #[word(SHARE)]
-        node: [AtomicU64; 0],
+        node: AtomicU64,
         #[word(VERDICT)]
-        site: [AtomicU64; 0],
+        site: AtomicU64,
     }
 }
 
-/// An edge's share: a line with its beat, a word for each node, a word for each site. Readers copy it at once, from the
-/// header's incarnation on.
+/// An edge's share: a line with its beat, then for each slot a word for the node and one for the site that have it. Readers copy it at
+/// once, from the header's incarnation on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShareMap {
-    /// Nodes in it.
-    pub nodes: usize,
-    /// Sites in it.
-    pub sites: usize,
+    /// Slots in it, for as many nodes and sites.
+    pub slots: usize,
 }
 
 impl ShareMap {
@@ -71,33 +74,35 @@ impl ShareMap {
     pub const INCARNATION: usize = offset_of!(RegionHeader, incarnation);
     /// Raised whenever the rest has been written. If it does not rise, the edge is dead or hangs.
     pub const BEAT: usize = offset_of!(ShareRegion, beat);
-    const NODES: usize = offset_of!(ShareRegion, node);
+
+    const fn slot(self, slot: usize) -> usize {
+        assert!(slot < self.slots, "a node or site without a word in the share");
+        offset_of!(ShareRegion, slot) + slot * size_of::<ShareSlot>()
+    }
 
     /// A [`NodeShare`].
     pub const fn node(self, node: NodeId) -> usize {
-        assert!(node.index() < self.nodes, "a node without a word in the share");
-        Self::NODES + node.index() * 8
+        self.slot(node.index()) + offset_of!(ShareSlot, node)
     }
 
     /// The verdict on the site's requests, as policy encodes it.
     pub const fn verdict(self, site: SiteId) -> usize {
-        assert!(site.index() < self.sites, "a site without a verdict in the share");
-        Self::NODES + (self.nodes + site.index()) * 8
+        self.slot(site.index()) + offset_of!(ShareSlot, site)
     }
 
     /// Length of the region.
     pub const fn len(self) -> usize {
-        Self::NODES + (self.nodes + self.sites) * 8
+        offset_of!(ShareRegion, slot) + self.slots * size_of::<ShareSlot>()
     }
 
-    /// Whether it has no node and no site.
+    /// Whether it has no slot.
     pub const fn is_empty(self) -> bool {
-        self.nodes == 0 && self.sites == 0
+        self.slots == 0
     }
 }
 
 const _: () = {
-    let map = ShareMap { nodes: 3, sites: 2 };
-    assert!(ShareMap::INCARNATION == 24 && ShareMap::BEAT == 64 && map.node(NodeId::new(1)) == 136);
-    assert!(map.verdict(SiteId::new(0)) == 152 && map.len() == 168);
+    let map = ShareMap { slots: 3 };
+    assert!(ShareMap::INCARNATION == 24 && ShareMap::BEAT == 64 && map.node(NodeId::new(1)) == 144);
+    assert!(map.verdict(SiteId::new(0)) == 136 && map.len() == 176);
 };

@@ -69,7 +69,7 @@ fn a_change_of_layout_is_seen() {
         (RegionKind::Board, "267839141f7570f5"),
         (RegionKind::Raw, "e25fa410d5fa8347"),
         (RegionKind::Kernel, "88ccc6c9147c4e41"),
-        (RegionKind::Share, "482de72e590e68e7"),
+        (RegionKind::Share, "dd8bce7b6db0d1d8"),
         (RegionKind::Front, "99ba41a90e644145"),
         (RegionKind::Choice, "8417d69310184d07"),
         (RegionKind::Workers, "d534122b246f393a"),

@@ -184,7 +184,8 @@ impl Links {
         let patience = Patience { answers: OPERATION_MAX, ..Patience::default() };
         let board = board_region(initiator.cluster());
         let mut scanner = Scanner::new(directory, initiator, (nodes, map.sites), patience);
-        let (shapes, items) = (&[(RegionKind::Board, map.len())], nodes..nodes + map.sites);
+        // Its items are those of the sites that there are.
+        let (shapes, items) = (&[(RegionKind::Board, map.len())], nodes..nodes);
         let board = scanner.link(&Target { region: &board, shapes, guess: 0, access, items });
         let words = Words {
             map,
@@ -220,6 +221,7 @@ impl Links {
             }
         }
         assert!(members.sites.len() <= words.has_site.len(), "room for all sites");
+        scanner.cover(words.board, words.nodes.len()..words.nodes.len() + members.sites.len());
         assert!(members.nodes.len() <= words.nodes.len(), "room for all nodes");
         for slot in 0..words.nodes.len() {
             let name = members.nodes.get(slot);

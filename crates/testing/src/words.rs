@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
+use sidelong_config::Capacity;
 use sidelong_layout::{BoardMap, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX, SiteId, WORDS_OWNERSHIP};
 
 use crate::{Cluster, eventually};
@@ -22,7 +23,7 @@ pub fn write_word(file: &File, offset: usize, word: u64) {
 
 /// The sites of a cluster whose words are looked at.
 pub const SITES: usize = 2;
-const BOARD: BoardMap = BoardMap { sites: 16, edges: 16 };
+const BOARD: BoardMap = BoardMap { sites: Capacity::LEAST.sites, edges: Capacity::LEAST.fronts };
 
 /// One word of a region, in the file that all parts map.
 pub struct Word<'a> {

@@ -14,7 +14,7 @@ use super::*;
 const SITE: SiteId = SiteId::new(0);
 const FIRST: NodeId = NodeId::new(0);
 const STALE: Duration = Duration::from_millis(150);
-const MAP: ShareMap = ShareMap { nodes: 2, sites: 1 };
+const MAP: ShareMap = ShareMap { slots: 2 };
 
 fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
@@ -231,7 +231,7 @@ fn a_share_counts_once_its_beat_has_risen_and_answers_only_while_it_is_heard() {
         words[(ShareMap::BEAT - ShareMap::INCARNATION) / 8] = beat;
         words[(MAP.node(FIRST) - ShareMap::INCARNATION) / 8] = NodeShare { in_flight: 2, answers }.encode();
         more.fill(0);
-        heard.see(&words, STALE, ms(now), &mut more);
+        heard.see(&words, MAP, (STALE, ms(now)), &mut more);
         (heard.is_fresh(ms(now), STALE), more[0])
     };
     assert_eq!(see(&mut heard, 1, 7, 100, 1), (false, 0), "it may be of one that is dead");

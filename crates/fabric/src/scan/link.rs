@@ -113,6 +113,10 @@ impl HealingLink {
         self.items.clone()
     }
 
+    pub(super) fn cover(&mut self, items: Range<usize>) {
+        self.items = items;
+    }
+
     pub(super) fn problem(&self) -> Option<&Problem> {
         Some(&self.problem).filter(|problem| problem.text().is_some())
     }

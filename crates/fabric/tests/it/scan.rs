@@ -123,6 +123,29 @@ fn readers_ride_together_and_their_links_come_back() {
     assert!(scanner.problem(a.link).is_none());
 }
 
+/// A region in which there is room for items that nobody has yet.
+#[test]
+fn a_link_covers_more_items_or_fewer_as_they_come_and_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let _region = expose(&host, &run, "a", 1);
+    let mut scanner = Scanner::new(run, Initiator::new(), (8, 0), PATIENCE);
+    let mut a = Word::new(&mut scanner, "a");
+    let mut now = 0;
+    let mut read_of = |scanner: &mut Scanner, a: &mut Word| {
+        let before = scanner.counts().reads;
+        now += 1;
+        scanner.scan(ms(now), &mut [a]);
+        scanner.counts().reads - before
+    };
+    assert_eq!(read_of(&mut scanner, &mut a), 1);
+    for items in [0..5, 2..8, 3..3, 0..1] {
+        scanner.cover(a.link, items.clone());
+        assert_eq!(read_of(&mut scanner, &mut a), items.len() as u64, "{items:?}");
+    }
+}
+
 /// A working link leads to memory that its owner has abandoned. It is made again because its reader doubts it, or because
 /// the scanner sees another file in its place.
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::geteuid;
-use sidelong_config::{ControlledBy, FrontEntry, Proxy};
+use sidelong_config::{Capacity, ControlledBy, FrontEntry, Proxy};
 use sidelong_layout::{ChoiceMap, NodeId, WorkersMap};
 
 use super::httpd::made;
@@ -109,7 +109,10 @@ pub fn ask_haproxy(socket: &Path, command: &str) -> io::Result<String> {
 }
 
 /// What the memory of a front has room for, in a cluster of a few nodes and sites.
-pub const ROOM: ChoiceMap = ChoiceMap { nodes: 64, sites: 16, servers: 64 };
+pub const ROOM: ChoiceMap = {
+    let Capacity { nodes, sites, .. } = Capacity::LEAST;
+    ChoiceMap { nodes, sites, servers: nodes }
+};
 
 /// By node, the requests that the workers' file of a front counts as sent, less those that it counts as ended: none with HAProxy.
 pub fn sent(file: &Path, nodes: usize) -> Vec<u64> {
