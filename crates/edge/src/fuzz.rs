@@ -29,7 +29,7 @@ pub fn haproxy(bytes: &[u8], commands: usize) -> usize {
         let _ = protocol::process(reply);
         protocol::servers(reply).map_or(0, |servers| servers.len())
     };
-    let replies = protocol::replies(bytes, commands).unwrap_or_default();
+    let replies = protocol::replies(bytes, &vec!["del server be/one"; commands]).unwrap_or_default();
     replies.iter().for_each(|reply| _ = read(reply));
     read(&String::from_utf8_lossy(bytes))
 }

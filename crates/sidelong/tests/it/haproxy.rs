@@ -203,6 +203,8 @@ fn a_node_that_joins_gets_a_server_and_loses_it_when_it_leaves() {
         });
         let ended = agent.finish();
         assert_eq!(ended.code, Some(0), "{ended:?}");
+        // HAProxy is controlled as before.
+        ["alpha", "beta"].iter().for_each(|site| controlled.moves("n2", site));
     }
     let had = begun(&controlled.cluster, "four");
     // The first to ask is who waits until the server serves.

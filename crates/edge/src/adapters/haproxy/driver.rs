@@ -175,7 +175,7 @@ pub(super) fn send(socket: &Path, batch: &Batch) -> Result<Vec<String>, String> 
     let mut replies = Vec::new();
     for commands in &batch.connections {
         let bytes = ask(socket, commands).map_err(|error| explained(&error))?;
-        replies.extend(protocol::replies(&bytes, commands.len()).map_err(|wrong| wrong.to_string())?);
+        replies.extend(protocol::replies(&bytes, commands).map_err(|wrong| wrong.to_string())?);
     }
     Ok(replies)
 }

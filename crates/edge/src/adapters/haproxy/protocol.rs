@@ -1,7 +1,7 @@
 //! The words of HAProxy's Runtime API (its management guide, chapter 9.3): what is asked, and what the replies say.
 //!
 //! A batch is one line of commands between semicolons. Each reply ends with an empty line, so a batch that was cut short has
-//! fewer of them than commands. Columns are found by name, as HAProxy's versions differ in them.
+//! fewer of them than commands. Only that to `del server` does not (in 2.6), so it is the last of its line. Columns are found by name, as HAProxy's versions differ in them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -41,6 +41,11 @@ pub(super) fn delete_server(server: &str) -> Vec<String> {
     vec![format!("disable server {server}"), format!("del server {server}")]
 }
 
+/// Whether nothing may follow a command in its line.
+pub(super) fn is_last(command: &str) -> bool {
+    command.starts_with("del server ")
+}
+
 /// What the reply to a command that changes something says is wrong; `None` if it is done.
 pub(super) fn refusal<'a>(command: &str, reply: &'a str) -> Option<&'a str> {
     let is_done = match command.split(' ').next() {
@@ -74,11 +79,11 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// The replies to a batch of so many commands, all of them whole.
+/// The replies to the commands of a line, all of them whole.
 ///
 /// # Errors
 /// If it was cut short.
-pub(crate) fn replies(bytes: &[u8], commands: usize) -> Result<Vec<String>, Wrong> {
+pub(crate) fn replies(bytes: &[u8], commands: &[impl AsRef<str>]) -> Result<Vec<String>, Wrong> {
     let text = String::from_utf8_lossy(bytes);
     let mut replies = Vec::new();
     let mut reply = String::new();
@@ -88,12 +93,11 @@ pub(crate) fn replies(bytes: &[u8], commands: usize) -> Result<Vec<String>, Wron
             _ => reply.push_str(line),
         }
     }
-    let found = replies.len();
-    if found == commands && reply.is_empty() {
-        Ok(replies)
-    } else {
-        Err(Wrong::Cut { found, expected: commands })
+    if reply.ends_with('\n') && commands.last().is_some_and(|command| is_last(command.as_ref())) {
+        replies.push(std::mem::take(&mut reply));
     }
+    let (found, expected) = (replies.len(), commands.len());
+    if found == expected && reply.is_empty() { Ok(replies) } else { Err(Wrong::Cut { found, expected }) }
 }
 
 /// The first line of a reply, as far as a message has room for it.
@@ -235,13 +239,18 @@ mod tests {
     #[test]
     fn a_batch_is_whole_if_each_command_has_a_reply_with_its_end() {
         let batch = b"\nNo such server.\n\n# a\nb\n\n";
-        assert_eq!(replies(batch, 3).unwrap(), ["", "No such server.\n", "# a\nb\n"]);
+        assert_eq!(replies(batch, &["a"; 3]).unwrap(), ["", "No such server.\n", "# a\nb\n"]);
         for cut in 0..batch.len() {
-            assert!(replies(&batch[..cut], 3).is_err(), "cut after {cut}");
+            assert!(replies(&batch[..cut], &["a"; 3]).is_err(), "cut after {cut}");
         }
-        assert_eq!(replies(b"\n\n", 3), Err(Wrong::Cut { found: 2, expected: 3 }));
-        assert!(replies(b"\n\n\n", 2).is_err());
-        assert!(replies(b"\xff\xfe\n\n\n", 1).is_err());
+        assert_eq!(replies(b"\n\n", &["a"; 3]), Err(Wrong::Cut { found: 2, expected: 3 }));
+        assert!(replies(b"\n\n\n", &["a"; 2]).is_err());
+        assert!(replies(b"\xff\xfe\n\n\n", &["a"]).is_err());
+        // 2.6 ends this reply by one line, and others may end it by two.
+        let delete = ["a", "del server be/one"];
+        assert_eq!(replies(b"\nServer deleted.\n", &delete).unwrap(), ["", "Server deleted.\n"]);
+        assert_eq!(replies(b"\nServer deleted.\n\n", &delete).unwrap(), ["", "Server deleted.\n"]);
+        assert!(replies(b"\nServer dele", &delete).is_err() && replies(b"\n", &delete).is_err());
     }
 
     #[test]
