@@ -57,7 +57,7 @@ pub struct Proxy {
     /// Where clients connect.
     pub listener: Listener,
     /// Whether the listener was handed over, and goes on to a successor: at the end no connection is accepted any more, so that those
-    /// which come meanwhile wait for it. Otherwise they are answered with 503.
+    /// which have come wait for it. Otherwise these are served, and the listener is closed, so that clients go elsewhere.
     pub is_handed_over: bool,
     /// How they use TLS, if they do, with [`HTTP_PROTOCOLS`].
     pub tls: Option<Tls>,
@@ -262,8 +262,14 @@ struct Acceptor<S> {
 
 impl<S: Service> Acceptor<S> {
     async fn run(mut self) {
+        let mut closing = self.worker.closing.clone();
         loop {
-            let (arrived, address) = match self.listener.accept().await {
+            let accepted = tokio::select! {
+                biased;
+                accepted = self.listener.accept() => accepted,
+                _ = closing.wait_for(|closing| *closing) => return,
+            };
+            let (arrived, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if is_shortage(&error) {
@@ -298,7 +304,7 @@ impl<S: Service> Acceptor<S> {
         }
         let thread = threads.min_by_key(|thread| connections(*thread)).unwrap_or(0);
         self.counts[thread].connections.fetch_add(1, Ordering::Relaxed);
-        if over > 0 || self.worker.is_closing() {
+        if over > 0 {
             place.refusal = Some(Refusal::Full);
         }
         match thread.checked_sub(1).map(|other| &self.hands[other]) {

@@ -93,7 +93,7 @@ pub enum Refusal {
     Slow,
     /// The head of its request is larger than the limit.
     Large,
-    /// There are too many connections, or no descriptors, or the proxy shuts down.
+    /// There are too many connections, or no descriptors.
     Full,
     /// It has too many connections itself.
     ClientFull,

@@ -74,11 +74,6 @@ pub(crate) struct Worker<S> {
 }
 
 impl<S: Service> Worker<S> {
-    /// Whether the proxy shuts down: requests in flight end, and connections with them.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Relaxed)
-    }
-
     /// Counts a request as in flight while the returned value lives.
     pub(crate) fn enter(&self) -> Counted<'_> {
         Counted::new(&self.counts.in_flight)

@@ -271,8 +271,7 @@ impl Servers {
         // A reply shows which process it is of: all reads are of one connection.
         for commands in together.iter().map(|(_, commands)| commands).chain([&reads]) {
             let more = commands.iter().map(|command| command.len() + 1).sum::<usize>();
-            let is_over =
-                |last: &Vec<String>| last.last().is_some_and(|command| protocol::is_last(command));
+            let is_over = |last: &Vec<String>| last.last().is_some_and(|command| protocol::is_last(command));
             if bytes > 0 && (bytes + more > BATCH_BYTES || connections.last().is_some_and(is_over)) {
                 connections.push(Vec::new());
                 bytes = 0;

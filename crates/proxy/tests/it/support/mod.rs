@@ -12,7 +12,7 @@ use sidelong_proxy::{
 };
 
 /// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A service of one thread that admits all requests.
 pub(crate) struct Fixed {
