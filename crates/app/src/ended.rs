@@ -68,7 +68,12 @@ pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
         Undrained::Requests(edge, requests) => {
             format!("{} has {} there", front(edge), some(requests as usize, "request"))
         }
-        Undrained::Unseen(edge) => format!("{} has not seen that the node leaves; it may hang", front(edge)),
+        Undrained::Unseen(edge) => {
+            let is_led = members.fronts.get(edge.index()).is_some_and(|front| front.is_led);
+            let why =
+                if is_led { "it cannot control its proxy, as its log says, or hangs" } else { "it may hang" };
+            format!("{} has not seen that the node leaves; {why}", front(edge))
+        }
         Undrained::Board => "the board cannot be read".to_owned(),
         Undrained::Unread(edge) => format!("what {} has there cannot be read", front(edge)),
     }

@@ -15,9 +15,12 @@ use crate::failure::Failure;
 use crate::parts::Parts;
 use crate::roster::{self, Roster};
 
-/// By what a change of the roster shows: a copy is replaced, removed or written to.
-const WATCHED: inotify::WatchFlags =
-    inotify::WatchFlags::MOVED_TO.union(inotify::WatchFlags::DELETE).union(inotify::WatchFlags::CLOSE_WRITE);
+/// By what a change of the roster shows: a copy is replaced, removed or written to, or its directory goes.
+const WATCHED: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
+    .union(inotify::WatchFlags::DELETE)
+    .union(inotify::WatchFlags::CLOSE_WRITE)
+    .union(inotify::WatchFlags::MOVE_SELF)
+    .union(inotify::WatchFlags::DELETE_SELF);
 
 /// Makes a part go by another cluster file, of which only live keys differ from the one before.
 pub(crate) type Take = Box<dyn FnMut(Cluster) -> Result<(), Failure> + Send>;
@@ -53,7 +56,8 @@ impl Follower {
         cluster.has_roster().then_some(follower)
     }
 
-    /// Makes an inotify instance report when the roster may have changed.
+    /// Makes an inotify instance report when the roster may have changed. To be called before each [look](Self::look), because its
+    /// directory may be another one since the last.
     ///
     /// # Errors
     /// If the user has no inotify watch left.

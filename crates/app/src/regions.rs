@@ -101,9 +101,6 @@ fn watch<'a>(
         |region: &Region| reports.as_ref().is_some_and(|reports| region.report_to(reports).is_ok());
     let has_board = board.is_some();
     let mut checks = !own.iter().chain(&board).all(is_reported);
-    if let Some(follower) = &follower {
-        checks |= reports.as_ref().is_none_or(|reports| follower.report_to(reports).is_err());
-    }
     loop {
         if let Some(region) = own.iter().find(|region| region.is_lost()) {
             return Some(&region.key().name);
@@ -118,10 +115,14 @@ fn watch<'a>(
             board = anew().inspect_err(|error| tracing::debug!(%error, "there is no board yet")).ok();
             checks |= board.as_ref().is_some_and(|board| !is_reported(board));
         }
-        if let Some(follower) = &mut follower {
+        let follows = follower.as_mut().is_none_or(|follower| {
+            // What becomes of the roster before it is watched shows at the second look.
+            let watched = |reports| follower.report_to(reports).is_ok();
+            let is_watched = reports.as_ref().is_some_and(watched);
             follower.look();
-        }
-        let timeout = (checks || has_board && board.is_none()).then_some(&CHECK_EVERY);
+            is_watched
+        });
+        let timeout = (checks || !follows || has_board && board.is_none()).then_some(&CHECK_EVERY);
         let mut waiting = vec![PollFd::new(stop, PollFlags::IN)];
         waiting.extend(reports.as_ref().map(|reports| PollFd::new(reports, PollFlags::IN)));
         if poll(&mut waiting, timeout).is_ok() && waiting[0].revents().contains(PollFlags::IN) {

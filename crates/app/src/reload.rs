@@ -48,20 +48,59 @@ impl Reload {
         let file = ClusterFile::clone(&cluster.file);
         let changes = diff(&roster.file, &file)?;
         check_live(&roster.file, &file, &changes)?;
-        Ok(Reload { run, roster, file, changes })
+        let reload = Reload { run, roster, file, changes };
+        if !reload.changes.iter().any(|change| matches!(change.takes, Takes::Stop(_))) {
+            reload.next()?;
+        }
+        Ok(reload)
+    }
+
+    /// The roster that follows, and who has left and joined then.
+    ///
+    /// # Errors
+    /// If there is no room for who joins, or a proxy's front may not leave.
+    fn next(&self) -> Result<(Roster, Members, Members), Failure> {
+        let Reload { run, roster, file, .. } = self;
+        let (slots, file) = (roster.seated(file, run)?, file.clone());
+        let next = Roster { epoch: roster.epoch + 1, standing: Standing::default(), slots, file };
+        let (old, new) = (roster.cluster()?, next.cluster()?);
+        let [left, joined] = [(&old, &new), (&new, &old)].map(|(of, without)| Members::new(of, without));
+        may_end(run, roster, &old, &left.fronts)?;
+        Ok((next, left, joined))
     }
 
     /// The proxies of other makes that have no server of nodes that join until an operator adds one, and the names of these nodes.
     pub fn proxies(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
-        let joins = |change: &'_ Change| change.key.split('.').count() == 2 && change.old.is_none();
-        let nodes = self.changes.iter().filter(|change| joins(change));
-        let nodes: Vec<_> = nodes.filter_map(|change| change.key.strip_prefix("node.")).collect();
+        let nodes = self.entries("node.", |change| change.old.is_none());
         let lacks = |front: &&FrontEntry| match front.proxy {
             Proxy::Nginx | Proxy::Httpd => true,
             Proxy::Envoy | Proxy::Haproxy => front.add_servers.is_none(),
             Proxy::Connect | Proxy::Library => false,
         };
         (self.file.fronts.iter().filter(|front| lacks(front) && !nodes.is_empty()).collect(), nodes)
+    }
+
+    /// The proxies that send requests to a site by rules of their own, and the names of sites that join.
+    pub fn proxies_of_sites(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
+        let sites = self.entries("site.", |change| change.old.is_none());
+        let has_rules = |front: &&FrontEntry| {
+            !matches!(front.proxy, Proxy::Connect | Proxy::Library) && !sites.is_empty()
+        };
+        (self.file.fronts.iter().filter(has_rules).collect(), sites)
+    }
+
+    /// The HAProxys that have, if their own file has servers of nodes that leave, requests for them after their next reload, and the names
+    /// of these nodes.
+    pub fn haproxys_of_leaving(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
+        let nodes = self.entries("node.", |change| change.new.is_none());
+        let is_it = |front: &&FrontEntry| front.proxy == Proxy::Haproxy && !nodes.is_empty();
+        (self.file.fronts.iter().filter(is_it).collect(), nodes)
+    }
+
+    /// The names of whole entries that change so.
+    fn entries(&self, kind: &str, how: impl Fn(&Change) -> bool) -> Vec<&str> {
+        let changes = self.changes.iter().filter(|change| change.key.split('.').count() == 2 && how(change));
+        changes.filter_map(|change| change.key.strip_prefix(kind)).collect()
     }
 
     /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.
@@ -78,8 +117,8 @@ impl Reload {
     /// If it has a change that no running cluster takes, a part refuses it or does not answer, or a node cannot be held: with the reasons.
     pub fn carry_out(self, wait: Duration, waits: bool) -> Result<u64, Failure> {
         let is_needed = self.is_needed();
-        let Reload { run, roster, file, changes } = self;
-        let stops: Vec<_> = changes
+        let stops: Vec<_> = self
+            .changes
             .iter()
             .filter_map(|change| match change.takes {
                 Takes::Stop(why) => Some(format!("{}: {why}", change.key)),
@@ -93,13 +132,13 @@ impl Reload {
             )));
         }
         if !is_needed {
-            return Ok(roster.epoch);
+            // A part may be behind since an earlier reload was cut short.
+            await_parts(&self.run, &self.roster, Roster::epochs, (wait, &NEVER))?;
+            return Ok(self.roster.epoch);
         }
-        let slots = roster.seated(&file, &run)?;
-        let next = Roster { epoch: roster.epoch + 1, standing: Standing::default(), slots, file };
-        let (old, new) = (roster.cluster()?, next.cluster()?);
-        let [left, joined] = [(&old, &new), (&new, &old)].map(|(of, without)| Members::new(of, without));
-        may_end(&run, &roster, &old, &left.fronts)?;
+        let (next, left, joined) = self.next()?;
+        let Reload { run, roster, .. } = self;
+        let new = next.cluster()?;
         // A change that was cut short may have left something of their names.
         forget(&run, &joined, wait)?;
         for name in difference(&roster.standing.leaving, &left.nodes) {
@@ -492,18 +531,30 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
 
 /// The roster of a cluster of which a part runs here.
 fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
+    let adopted = Roster::read(run);
+    let here = adopted.filter(|roster| roster.file.cluster.name == cluster.name && roster.is_alive(run));
+    if !cluster.has_roster() && here.is_some() {
+        return Err(Failure::new(
+            "the cluster runs on one machine, and by this file it would not, by its fabric or secret_file: stop all parts, and start \
+             them with the file",
+        ));
+    }
     if !cluster.has_roster() {
         return Err(Failure::new(
             "only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and restart \
              one part after another",
         ));
     }
-    let roster = Roster::read(run).filter(|roster| roster.is_alive(run));
-    roster.ok_or_else(|| {
+    here.ok_or_else(|| {
         let (name, place) = (&cluster.name, run.path().display());
-        Failure::new(format!(
-            "no part of {name} runs here (in {place}): a part reads the file when it starts"
-        ))
+        Failure::new(match Roster::from(cluster).is_alive(run) {
+            true => format!(
+                "the roster of {name} is gone from {place}, and the parts that run write it again: try again"
+            ),
+            false => format!(
+                "no part of {name} runs in {place}: a part reads the file when it starts. If others run, the file had another run_dir then"
+            ),
+        })
     })
 }
 

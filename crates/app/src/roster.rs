@@ -450,6 +450,12 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
             );
             last
         }
+        None if Roster::from(cluster).is_alive(run) => {
+            return Err(Failure::new(format!(
+                "the roster is gone from {}, and the parts that run write it again: try again",
+                run.path().display()
+            )));
+        }
         last => {
             let last = last.filter(|last| last.file.cluster.name == cluster.name);
             let first = Roster::begun(cluster, last.as_ref());

@@ -10,7 +10,7 @@ const KINDS: [&str; 5] = ["node", "edge", "front", "cache.peer", "site"];
 /// # Errors
 /// In words, if the text is no TOML.
 pub fn add_node(text: &str, name: &str, server: &str) -> Result<String, String> {
-    let mut file = read(text)?;
+    let mut file = without(text, name)?;
     let mut entry = Table::new();
     entry["name"] = value(name);
     entry["server"] = value(server);
@@ -23,7 +23,7 @@ pub fn add_node(text: &str, name: &str, server: &str) -> Result<String, String> 
 /// # Errors
 /// In words, if the text is no TOML.
 pub fn add_cache(text: &str, name: &str, listen: &str, memory_mb: Option<u32>) -> Result<String, String> {
-    let mut file = read(text)?;
+    let mut file = without(text, name)?;
     let mut entry = Table::new();
     entry["name"] = value(name);
     entry["listen"] = value(listen);
@@ -32,6 +32,15 @@ pub fn add_cache(text: &str, name: &str, listen: &str, memory_mb: Option<u32>) -
     }
     push(&mut file, "cache.peer", entry)?;
     Ok(file.to_string())
+}
+
+/// The file, in which nothing has that name yet.
+fn without(text: &str, name: &str) -> Result<DocumentMut, String> {
+    let file = read(text)?;
+    match KINDS.into_iter().find(|kind| place(&file, kind, name).is_some()) {
+        Some(kind) => Err(format!("it has a [[{kind}]] of the name {name:?} already: choose another name")),
+        None => Ok(file),
+    }
 }
 
 /// Adds an entry to an array.
@@ -172,6 +181,8 @@ server = \"127.0.0.1:7102\"
         assert_eq!(added, format!("{TEXT}\n[[node]]\nname = \"web9\"\nserver = \"127.0.0.1:8080\"\n"));
         assert_eq!(ClusterFile::parse(&added, "x").unwrap().nodes.len(), 3);
         assert_eq!(remove(&added, "web9").unwrap(), TEXT);
+        let taken = add_node(TEXT, "shop", "127.0.0.1:8080").unwrap_err();
+        assert!(taken.contains("it has a [[site]] of the name \"shop\" already"), "{taken}");
 
         let left = remove(TEXT, "n1").unwrap();
         assert!(

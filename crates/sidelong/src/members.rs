@@ -14,7 +14,7 @@ use crate::cluster;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::own_part::{OwnPart, Parse, own_part};
-use crate::reload::{alone, proxies, told};
+use crate::reload::{alone, found, proxies, told};
 
 #[derive(Args)]
 #[command(after_help = JOIN_END)]
@@ -141,9 +141,13 @@ pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool, parse: Parse) -> Result<()
             (name, config)
         }
     };
-    let Changed { epoch, others, .. } =
+    let Changed { epoch, others, proxies } =
         change((&config, args.timeout), ("without", &name), args.wait, |text| edit::remove(text, &name))?;
-    if is_quiet { Ok(()) } else { say(format!("{others}{name} has left the cluster (epoch {epoch})\n")) }
+    if is_quiet {
+        Ok(())
+    } else {
+        say(format!("{others}{name} has left the cluster (epoch {epoch})\n{proxies}"))
+    }
 }
 
 /// What was done.
@@ -151,7 +155,7 @@ struct Changed {
     epoch: u64,
     /// What else the parts go by since, in words: somebody had edited the file, and not reloaded it.
     others: String,
-    /// What is left to do for proxies of other makes.
+    /// What else was changed, and what is left to do for proxies of other makes.
     proxies: String,
 }
 
@@ -162,8 +166,7 @@ fn change(
     waits: bool,
     edit: impl FnOnce(&str) -> Result<String, String>,
 ) -> Result<Changed, Failure> {
-    // It may be a link to where it is kept.
-    let path = std::fs::canonicalize(config)?;
+    let path = found(config)?;
     let _alone = alone(&path)?;
     let named = |why: String| Failure::new(format!("{}: {why}", config.display()));
     let before = std::fs::read_to_string(&path)?;
@@ -177,7 +180,11 @@ fn change(
     let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
     let reload = cluster::load(&path).and_then(Reload::new).map_err(refused);
     let reloaded = reload.and_then(|reload| {
-        let proxies = proxies(&reload, config);
+        let at_first = reload.changes.iter().filter(|change| change.key.ends_with(".nodes"));
+        let at_first = at_first.filter_map(|change| Some((&change.key, change.new.as_ref()?)));
+        let fewer = at_first
+            .map(|(key, now)| format!("{key} is {now} now, as there are fewer nodes to start with\n"));
+        let proxies = fewer.collect::<String>() + &proxies(&reload, config);
         Ok(Changed { epoch: reload.carry_out(timeout, waits)?, others, proxies })
     });
     reloaded.map_err(|Failure(why)| {

@@ -1,5 +1,6 @@
 //! `sidelong reload`: has the parts of a cluster adopt its changed file; and what it would change.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ Examples:
 
 /// Has the parts adopt the file.
 pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
-    let _alone = if args.dry_run { None } else { Some(alone(&std::fs::canonicalize(&args.config)?)?) };
+    let _alone = if args.dry_run { None } else { Some(alone(&found(&args.config)?)?) };
     let reload = Reload::new(cluster::load(&args.config)?)?;
     let told = told(&reload.changes) + &proxies(&reload, &args.config);
     let file = args.config.display().to_string();
@@ -59,13 +60,38 @@ pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
             return Err(Failure::new(format!("{file}: a reload would be refused: stop all parts first")));
         }
         told
-    } else if !reload.is_needed() {
-        format!("{file}: nothing has changed\n")
     } else {
+        let (is_needed, restarts) = (reload.is_needed(), restarts(&reload.changes));
         let epoch = reload.carry_out(args.timeout, args.wait)?;
-        format!("{told}{file}: all parts that run go by it (epoch {epoch})\n")
+        match is_needed {
+            true => format!("{told}{file}: all parts that run go by it (epoch {epoch}){restarts}\n"),
+            false => {
+                format!("{file}: nothing has changed, and all parts that run go by it (epoch {epoch})\n")
+            }
+        }
     };
     if is_quiet { Ok(()) } else { say(said) }
+}
+
+/// The cluster file, which may be a link to where it is kept.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn found(file: &Path) -> Result<PathBuf, Failure> {
+    std::fs::canonicalize(file)
+        .map_err(|error| Failure::new(format!("cannot find {}: {error}", file.display())))
+}
+
+/// Which parts keep old values of which keys until they restart, as the end of a sentence.
+fn restarts(changes: &[Change]) -> String {
+    let mut keys = BTreeMap::<&str, Vec<&str>>::new();
+    for change in changes {
+        let Takes::Restart(parts) = &change.takes else { continue };
+        parts.iter().for_each(|part| keys.entry(part).or_default().push(&change.key));
+    }
+    let of = |(part, keys): (&&str, &Vec<&str>)| format!("{part} for {}", keys.join(", "));
+    let all: Vec<_> = keys.iter().map(of).collect();
+    if all.is_empty() { String::new() } else { format!("; still to be restarted: {}", all.join("; ")) }
 }
 
 /// Has the cluster file to itself, as long as this value lives: nobody else edits or adopts it by a command.
@@ -77,7 +103,10 @@ pub(crate) fn alone(path: &Path) -> Result<File, Failure> {
     let directory =
         File::open(path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Failure::new(format!("{}: somebody else changes it at this moment: try again", path.display()))
+        Failure::new(format!(
+            "somebody else changes the cluster of {} at this moment: try again",
+            path.display()
+        ))
     })?;
     Ok(directory)
 }
@@ -93,15 +122,31 @@ pub(crate) fn hang_up(path: &Path) {
 
 /// What is left to do for proxies of other makes, a line each.
 pub(crate) fn proxies(reload: &Reload, config: &Path) -> String {
-    let (fronts, nodes) = reload.proxies();
-    let line = |front: &FrontEntry| {
-        let (proxy, name, nodes, config) = (front.proxy, &front.name, nodes.join(" and "), config.display());
-        format!(
-            "{proxy} of {name} has no server of {nodes} yet: give it the lines of `sidelong front config {name} --config {config}`, and \
-             reload it\n"
-        )
+    let lines = |(fronts, names): (Vec<&FrontEntry>, Vec<&str>), line: &dyn Fn(&str, &str) -> String| {
+        let line = |front: &FrontEntry| {
+            format!("{} of {}{}", front.proxy, front.name, line(&front.name, &names.join(" and ")))
+        };
+        fronts.into_iter().map(line).collect::<String>()
     };
-    fronts.into_iter().map(line).collect()
+    let config = config.display();
+    let no_servers = lines(reload.proxies(), &|front, nodes| {
+        format!(
+            " has no server of {nodes} yet: give it the lines of `sidelong front config {front} --config {config}`, and reload it\n"
+        )
+    });
+    let no_rules = lines(reload.proxies_of_sites(), &|front, sites| {
+        format!(
+            " sends no request to {sites} before it has rules for the hosts: `sidelong front config {front} --config {config}` prints \
+             what else it needs\n"
+        )
+    });
+    let no_nodes = lines(reload.haproxys_of_leaving(), &|_, nodes| {
+        format!(
+            ": if its own file has servers of {nodes}, take these lines out before its next reload, or they get requests by the \
+             weights there\n"
+        )
+    });
+    no_servers + &no_rules + &no_nodes
 }
 
 /// What changes, and what each change takes, as a table.

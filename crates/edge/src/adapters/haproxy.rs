@@ -399,7 +399,7 @@ fn weight(capacity: f32, left: f32) -> u16 {
 pub fn survey_haproxy(
     socket: &Path,
     cluster: HaproxyCluster,
-) -> Result<Vec<(SiteId, NodeId, HaproxyServer)>, String> {
+) -> Result<Vec<(SiteId, Option<NodeId>, HaproxyServer)>, String> {
     let wanted = vec![Wanted::default(); cluster.nodes.len()];
     let mut servers = Servers::new(Arc::new(cluster));
     let batch = servers.batch(&wanted, Vec::new());

@@ -21,16 +21,19 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
             haproxy_socket(entry).display()
         ))
     })?;
+    let of = |site: usize, node: Option<NodeId>| {
+        let is_it = move |(of, at, _): &&(SiteId, Option<NodeId>, HaproxyServer)| {
+            *of == SiteId::new(site) && *at == node
+        };
+        found.iter().filter(is_it).map(|(_, _, server)| server)
+    };
     let mut said = String::new();
-    let (mut missing, mut held) = (Vec::new(), Vec::new());
+    let (mut missing, mut held, mut shut) = (Vec::new(), Vec::new(), Vec::new());
     for (index, site) in cluster.sites.entries() {
         let backend = haproxy_backend(Some(entry), &site.name);
         let _ = writeln!(said, "backend {backend} of site {}", site.name);
         for (number, node) in cluster.nodes.entries() {
-            let is_it = |(of, at, _): &&(SiteId, NodeId, HaproxyServer)| {
-                *of == SiteId::new(index) && *at == NodeId::new(number)
-            };
-            let mut servers = found.iter().filter(is_it).map(|(_, _, server)| server).peekable();
+            let mut servers = of(index, Some(NodeId::new(number))).peekable();
             if servers.peek().is_none() {
                 missing.push(format!("{} in {backend}", node.name));
             }
@@ -45,8 +48,26 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
                 }
             }
         }
+        for server in of(index, None) {
+            let _ = writeln!(
+                said,
+                "    server {}, which is no node's, weight {}, {}",
+                server.name, server.weight, server.status
+            );
+        }
+        let mut servers = found.iter().filter(|(of, ..)| *of == SiteId::new(index)).peekable();
+        if servers.peek().is_some() && servers.all(|(_, _, server)| server.weight == 0) {
+            shut.push(backend);
+        }
     }
     let mut wrong = Vec::new();
+    if !shut.is_empty() {
+        let advice = "the front's log says why, if it runs";
+        wrong.push(format!(
+            "all servers have weight 0 in {}, so that it answers 503: {advice}",
+            shut.join(", ")
+        ));
+    }
     if !missing.is_empty() {
         let advice = format!("compare its configuration with `sidelong front config {}`", entry.name);
         wrong.push(format!("HAProxy has no server for {}: {advice}", missing.join(", ")));

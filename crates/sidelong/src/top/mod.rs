@@ -116,8 +116,15 @@ pub(crate) fn refuse_absent(cluster: &Cluster, file: &Path) -> Result<(), Failur
 
 pub(crate) fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure {
     let (name, file) = (&cluster.name, file.display());
+    let run = RunDirectory::at(&cluster.run_dir);
+    if roster::Roster::read(&run).is_some_and(|roster| roster.is_alive(&run)) {
+        return Failure::new(format!(
+            "{why}, and other parts of {name} run: start it by `sidelong node NAME --config {file}`"
+        ));
+    }
     Failure::new(format!(
-        "no node of cluster {name} is heard: {why}; start it with `sidelong up --config {file}`"
+        "no node of cluster {name} is heard: {why}; start its parts, such as by `sidelong node NAME --config {file}`, or all of them by `sidelong up \
+         --config {file}`"
     ))
 }
 

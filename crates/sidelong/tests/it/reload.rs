@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{FrontEntry, Proxy};
+use sidelong_config::{FrontEntry, NodeEntry, Proxy};
 use sidelong_testing::servers::{ControlGroup, gunicorn};
 use sidelong_testing::{Cluster, Running, eventually, run, skipped, try_get, until_it_succeeds};
 
@@ -55,7 +55,8 @@ fn a_changed_file_is_adopted_whole_or_not_at_all() {
     // What only the edge reads waits for its restart; what takes a stop of all, or is wrong, changes nothing.
     cluster.file.edges[0].proxy_protocol = true;
     let done = cluster.run(&["reload"]);
-    assert!(done.code == Some(0) && done.out.contains("restart of edge1"), "{done:?}");
+    let restarts = "all parts that run go by it (epoch 3); still to be restarted: edge1 for edge.edge1.proxy_protocol";
+    assert!(done.code == Some(0) && done.out.contains(restarts), "{done:?}");
     assert_eq!(status(&cluster, "new.test"), 200);
     cluster.file.sites[0].hosts = vec!["other.test".into()];
     cluster.file.cache.item_bytes_max += 1;
@@ -66,6 +67,15 @@ fn a_changed_file_is_adopted_whole_or_not_at_all() {
         Running::start(["reload".as_ref(), "--config".as_ref(), cluster.path("wrong.toml").as_os_str()]);
     assert_eq!(wrong.finish().code, Some(2));
     assert_eq!((status(&cluster, "other.test"), status(&cluster, "new.test")), (421, 200));
+
+    // What there is no room for is refused before, too.
+    cluster.file.cache.item_bytes_max -= 1;
+    let many = NodeEntry::foreign("m", 600, cluster.at(40_000));
+    cluster.file.nodes.push(many);
+    for how in [&["reload", "--dry-run"][..], &["reload"]] {
+        let refused = cluster.run(how);
+        assert!(refused.code == Some(2) && refused.err.contains("room for 512 nodes"), "{refused:?}");
+    }
     end(parts);
 }
 
@@ -84,7 +94,16 @@ fn a_join_that_a_part_does_not_hear_of_is_undone() {
     );
     let said = cluster.run(&["status"]).succeeded();
     assert!(said.contains("n2 is 2 behind, for "), "the try, and what undid it: {said}");
+    // One that is killed leaves a part behind, for which the next one waits.
+    cluster.file = before.clone();
+    cluster.file.limits.retries += 1;
+    let killed = cluster.start(&["reload"]);
+    eventually("it is under way", || cluster.run(&["status"]).out.contains("n2 is 3 behind"));
+    killed.kill();
+    let waits = cluster.run(&["reload", "--timeout", "100ms"]);
+    assert!(waits.code == Some(2) && waits.err.contains("n2 did not take it over"), "{waits:?}");
     parts[1].signal(Signal::CONT);
+    until_it_succeeds(|| cluster.run(&["reload"]));
     cluster.file = before;
     cluster.add_node("n4");
     until_it_succeeds(|| cluster.run(&["reload"]));
@@ -123,7 +142,7 @@ fn a_cluster_that_does_not_run_is_told() {
     assert!(refused.code == Some(2) && refused.err.contains("no part of"), "{refused:?}");
 }
 
-/// A damaged roster costs nothing: its copy is read.
+/// A damaged roster costs nothing: its copy is read. If both copies are gone, or their directory is, parts that run write them again.
 #[test]
 fn a_roster_that_is_scribbled_over_has_a_copy() {
     let (mut cluster, mut parts) = started();
@@ -144,8 +163,17 @@ fn a_roster_that_is_scribbled_over_has_a_copy() {
     for copy in ["roster/newest.toml", "roster/copy.toml"] {
         std::fs::remove_file(cluster.run_dir().join(copy)).unwrap();
     }
-    eventually("it is written again", || cluster.run_dir().join("roster/newest.toml").exists());
-    assert!(cluster.run(&["reload"]).out.contains("nothing has changed"));
+    let newest = cluster.run_dir().join("roster/newest.toml");
+    let is_back = || newest.exists();
+    eventually("it is written again", is_back);
+    for round in 0..3 {
+        let directory = cluster.run_dir().join("roster");
+        std::fs::rename(&directory, cluster.path(&format!("away{round}"))).unwrap();
+        eventually("its directory is made again", is_back);
+        cluster.file.sites[0].hosts = vec![format!("host{round}.test")];
+        until_it_succeeds(|| cluster.run(&["reload"]));
+        assert_eq!(status(&cluster, &format!("host{round}.test")), 200);
+    }
     end(parts);
 }
 

@@ -542,11 +542,11 @@ impl Servers {
         &self.older
     }
 
-    /// The nodes' servers as last seen: of which site and node, and what HAProxy says of them.
-    pub(super) fn list(&self) -> impl Iterator<Item = (SiteId, NodeId, &Server)> {
+    /// The servers as last seen: of which site, of which node if of any, and what HAProxy says of them.
+    pub(super) fn list(&self) -> impl Iterator<Item = (SiteId, Option<NodeId>, &Server)> {
         let of_site = |(site, servers)| {
             let servers: &Vec<(Option<NodeId>, Server)> = servers;
-            servers.iter().filter_map(move |(node, server)| Some((SiteId::new(site), (*node)?, server)))
+            servers.iter().map(move |(node, server)| (SiteId::new(site), *node, server))
         };
         self.sites.iter().enumerate().flat_map(of_site)
     }
