@@ -1,11 +1,11 @@
 //! One edge of a cluster: a front with a data path of its own. What it shares with a front of another proxy is here, too.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidelong_config::{Capacity, Cluster};
 use sidelong_edge::{
@@ -31,9 +31,6 @@ use crate::roster;
 
 /// Longest wait for a move in progress when the edge ends.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
-
-/// Longest wait for the edge to listen once the view is complete.
-const LISTEN_MAX: Duration = Duration::from_secs(15);
 
 /// Longest wait for the thread that decides to go by another roster. It looks at each scan.
 const ADOPT_MAX: Duration = Duration::from_secs(5);
@@ -85,7 +82,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let owner = parts.owner(Some(slot), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let name = spec.name.clone();
-    let heard = events(&spec.events, name, &parts, history.as_ref(), Some(edge.listen()));
+    let heard = events(&spec.events, name, &parts, history.as_ref());
     let front = Some((owner, memory.front.clone()));
     let shown = (Some(edge.metrics()), Some(edge.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, front), shown, reads)?;
@@ -376,7 +373,7 @@ pub(crate) fn watch_for_node(
     let owner = parts.owner(None, Some(node));
     let brain = parts.brain(parts.decider(Some(NodeId::new(node)))?, false)?;
     let name = parts.node_name(NodeId::new(node));
-    let events = events(told, name, parts, history, None);
+    let events = events(told, name, parts, history);
     watch(parts, owner, brain, events, (Arc::new(parts.view()), None), (None, None), Arc::default())
 }
 
@@ -389,19 +386,13 @@ pub(crate) fn events(
     name: String,
     parts: &Arc<Parts>,
     history: Option<&Log>,
-    listen: Option<SocketAddr>,
 ) -> EdgeEvents {
     let (told, parts) = (Arc::clone(told), Arc::clone(parts));
     let recorder = history.map(Log::recorder);
     Box::new(move |event| {
         let at_ns = sidelong_load::monotonic_ns();
         let event = match event {
-            EdgeEvent::Ready => {
-                if let Some(address) = listen {
-                    await_listener(address);
-                }
-                Event::Ready
-            }
+            EdgeEvent::Ready => Event::Ready,
             EdgeEvent::Ended(report) => {
                 let record = Record::of(&parts, &name, &report);
                 let event = ended::event(&parts, &report, &record);
@@ -424,12 +415,4 @@ pub(crate) fn events(
         event.log();
         told(&event);
     })
-}
-
-/// Waits until the address accepts connections, for [`LISTEN_MAX`] at most.
-fn await_listener(address: SocketAddr) {
-    let deadline = Instant::now() + LISTEN_MAX;
-    while TcpStream::connect_timeout(&address, LISTEN_MAX).is_err() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

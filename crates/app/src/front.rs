@@ -72,7 +72,7 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let front = Front::new(&spec.name, entry.admin, (Arc::clone(&view), gate), members, about, counts)?;
     let owner = parts.owner(Some(index), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
-    let heard = events(&spec.events, spec.name.clone(), &parts, history.as_ref(), None);
+    let heard = events(&spec.events, spec.name.clone(), &parts, history.as_ref());
     let stated = Some((owner, memory.front.clone()));
     let shown = (Some(front.metrics()), Some(front.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, stated), shown, reads)?;

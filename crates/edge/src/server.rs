@@ -135,11 +135,6 @@ impl Edge {
         Ok(Edge { settings, live, state, metrics, listener, is_handed_over, admin })
     }
 
-    /// The address that clients connect to.
-    pub fn listen(&self) -> SocketAddr {
-        self.settings.listen
-    }
-
     /// What of its settings may be replaced while it runs.
     pub fn live(&self) -> Arc<LiveSettings> {
         Arc::clone(&self.live)
