@@ -111,7 +111,7 @@ impl Record {
         let Record { at, by, node, from, to, how, took_us, why, fault, .. } = self;
         let (at, took_ms) = (at.replace('T', " "), *took_us as f64 / 1e3);
         let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        if let Some(node) = node.as_ref().filter(|_| [JOINED, LEFT].contains(&&**how)) {
+        if let Some(node) = node.as_ref().filter(|_| [JOINED, LEFT, REMOVED].contains(&&**how)) {
             return format!("{at}  {node} {how} by {by}{why}\n");
         }
         let what = match node {
@@ -141,6 +141,8 @@ pub(crate) const HELD: &str = "held";
 pub(crate) const JOINED: &str = "joined";
 /// See [`JOINED`].
 pub(crate) const LEFT: &str = "left";
+/// How a part of which nothing is left was taken out.
+pub(crate) const REMOVED: &str = "removed";
 /// How a node was moved to stay.
 pub(crate) const PINNED: &str = "pinned";
 /// How a node was given back.
@@ -169,7 +171,7 @@ pub fn holders<'a>(run: &RunDirectory, movers: impl Iterator<Item = &'a str>) ->
     all.records.sort_by(|a, b| a.at.cmp(&b.at));
     for record in all.records {
         let Record { node: Some(node), by, at: since, how, reason, fault, .. } = record else { continue };
-        if [RESUMED, JOINED, LEFT].contains(&&*how) {
+        if [RESUMED, JOINED, LEFT, REMOVED].contains(&&*how) {
             holders.remove(&node);
         } else if reason.is_none() || fault.is_some() {
             holders.insert(node, Holder { by, since, fault });

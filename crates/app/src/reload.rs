@@ -17,7 +17,7 @@ use sidelong_reconfig::{front_region, load_region, words_region};
 use crate::by_hand::{Hand, Wish};
 use crate::fabric::items_region;
 use crate::failure::Failure;
-use crate::history::{BY_HAND, JOINED, LEFT, Log, Record};
+use crate::history::{BY_HAND, JOINED, LEFT, Log, REMOVED, Record};
 use crate::parts::{self, Parts, certificates};
 use crate::roster::{self, Roster};
 
@@ -482,7 +482,7 @@ fn forget(run: &RunDirectory, members: &Members, wait: Duration) -> Result<(), F
     Ok(())
 }
 
-/// Keeps in the history that a node has joined or left.
+/// Keeps in the history how a member came or went.
 fn keep(parts: &Parts, name: &str, how: &str) {
     match Log::open(parts, BY_HAND) {
         Ok(Some(log)) => {
@@ -517,6 +517,7 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
         let away = |away: &mut Names| _ = away.insert(name.to_owned());
         let mut last = roster;
         homes::hand_over(&run, &mut last, &away, &Names::new(), (wait, &NEVER))?;
+        keep(&Parts::new(last.cluster()?)?, name, REMOVED);
         return Ok(last.epoch);
     }
     if roster.standing.lost.contains(name) {
@@ -526,6 +527,7 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
         roster.standing.lost.insert(name.to_owned());
     })?;
     await_parts(&run, &next, Roster::epochs, (wait, &NEVER))?;
+    keep(&Parts::new(next.cluster()?)?, name, REMOVED);
     Ok(next.epoch)
 }
 

@@ -57,9 +57,9 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
 
 /// Checks the tables that occur several times, each by itself and together.
 pub(crate) fn entries(file: &ClusterFile) -> Check {
-    count("site", file.sites.len(), SITES_MAX)?;
-    count("node", file.nodes.len(), NODES_MAX)?;
-    count("edge", file.edges.len() + file.fronts.len(), EDGES_MAX)?;
+    count("site", "[[site]]", file.sites.len(), SITES_MAX)?;
+    count("node", "[[node]]", file.nodes.len(), NODES_MAX)?;
+    count("edge", "[[edge]] or [[front]]", file.edges.len() + file.fronts.len(), EDGES_MAX)?;
     let mut names = Seen::default();
     let mut hosts = Seen::default();
     for (i, entry) in file.sites.iter().enumerate() {
@@ -539,9 +539,9 @@ fn edge(at: At, entry: &EdgeEntry) -> Check {
     within(at, "threads", entry.threads, 1, 1 << 10)
 }
 
-fn count(section: &'static str, count: usize, max: usize) -> Check {
+fn count(section: &'static str, what: &str, count: usize, max: usize) -> Check {
     expect((1..=max).contains(&count), At::section(section), || {
-        let found = if count == 0 { format!("no [[{section}]]") } else { format!("{count} [[{section}]]") };
+        let found = if count == 0 { format!("no {what}") } else { format!("{count} {what}") };
         (found, format!("from 1 to {max} of them"))
     })
 }

@@ -193,7 +193,7 @@ fn caches_join_leave_and_are_lost_by_commands() {
     let other = std::fs::File::open(config.parent().unwrap()).unwrap();
     rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let refused = run(["leave", "c3", "--config", shown]).refused();
-    assert!(refused.contains("somebody else changes it at this moment"), "{refused}");
+    assert!(refused.contains("somebody else changes the cluster of "), "{refused}");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), before);
     drop(other);
 

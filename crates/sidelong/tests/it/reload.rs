@@ -55,7 +55,8 @@ fn a_changed_file_is_adopted_whole_or_not_at_all() {
     // What only the edge reads waits for its restart; what takes a stop of all, or is wrong, changes nothing.
     cluster.file.edges[0].proxy_protocol = true;
     let done = cluster.run(&["reload"]);
-    let restarts = "all parts that run go by it (epoch 3); still to be restarted: edge1 for edge.edge1.proxy_protocol";
+    let restarts =
+        "all parts that run go by it (epoch 3); still to be restarted: edge1 for edge.edge1.proxy_protocol";
     assert!(done.code == Some(0) && done.out.contains(restarts), "{done:?}");
     assert_eq!(status(&cluster, "new.test"), 200);
     cluster.file.sites[0].hosts = vec!["other.test".into()];
@@ -217,6 +218,8 @@ fn moves_wait_for_a_front_that_is_away_until_it_is_removed_as_lost() {
     eventually("the edge has a node to move, and waits for the front", || waits() > Some(0.0));
     cluster.run(&["remove", "web1", "--lost"]).succeeded();
     eventually("the node moves", || waits().is_none());
+    let history = cluster.run(&["history"]).succeeded();
+    assert!(history.lines().any(|line| line.contains("  web1 removed by ")), "{history}");
     end(nodes.into_iter().chain([edge]).collect());
 }
 
