@@ -10,6 +10,7 @@ pub mod caches;
 pub mod certificates;
 mod cluster;
 pub mod documents;
+pub mod etcd;
 pub mod foreign;
 mod here;
 pub mod histories;

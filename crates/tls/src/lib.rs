@@ -1,6 +1,6 @@
 //! TLS towards clients: rustls, TLS 1.2 and 1.3 with its modern defaults, session resumption by tickets, several certificates by
 //! the name that a client asks for, and certificates of clients. Files that are replaced on disk are taken over without a
-//! restart. The driver of the connections is the caller's.
+//! restart. And towards a server ([`client`]). The driver of the connections is the caller's.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use sidelong_os::open_regular;
@@ -184,6 +184,31 @@ fn config(
         config.send_tls13_tickets = 1;
     }
     Ok(config)
+}
+
+/// TLS towards servers whose certificates are from the authorities in a file, and none without it; with a certificate and its key, if they
+/// ask for one.
+///
+/// # Errors
+/// If a file cannot be read or used.
+pub fn client(
+    authority: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in authority.map(certificates).transpose()?.unwrap_or_default() {
+        roots.add(certificate)?;
+    }
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = builder.with_root_certificates(roots);
+    Ok(Arc::new(match identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let private =
+                PrivateKeyDer::from_pem_reader(open(key)?).map_err(|source| in_file(key, source))?;
+            builder.with_client_auth_cert(certificates(chain)?, private)?
+        }
+    }))
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("layout", &[]),
     ("os", &[]),
     ("tls", &["os"]),
+    ("etcd", &["tls"]),
     ("policy", &["layout"]),
     ("fabric", &["os", "layout"]),
     ("cache", &["fabric", "layout", "os", "policy", "tls"]),

@@ -11,6 +11,7 @@ mod configurations;
 mod conformance;
 mod documents;
 mod edge;
+mod etcd;
 mod ganglia;
 mod http2_servers;
 mod lasting;

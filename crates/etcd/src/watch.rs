@@ -1,0 +1,127 @@
+//! A watch: changes as they happen, one JSON object a line.
+
+use std::time::Duration;
+
+use http::Response;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use crate::entry::Entry;
+use crate::error::{Error, Result};
+use crate::http1::Failed;
+use crate::wire;
+
+/// etcd says at once that a watch has begun. Where nothing comes within this time, something holds its answers back.
+const CREATED_MAX: Duration = Duration::from_secs(3);
+/// Most bytes of a line.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// A watch that has begun. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    runtime: &'a Runtime,
+    answer: Response<Incoming>,
+    endpoint: String,
+    /// Of the next line.
+    read: Vec<u8>,
+}
+
+/// What a watch has heard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// Nothing yet.
+    Nothing,
+    /// What was changed, and the newest revision then.
+    Changes(u64, Vec<Change>),
+}
+
+/// A change of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It was stored.
+    Put(Entry),
+    /// It was removed, or its lease has ended.
+    Deleted(String),
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(runtime: &'a Runtime, answer: Response<Incoming>, endpoint: String) -> Result<Self> {
+        let mut watch = Watch { runtime, answer, endpoint, read: Vec::new() };
+        match watch.line(CREATED_MAX)? {
+            Some(said) if said.created => Ok(watch),
+            Some(said) => watch.heard(said).and(Err(watch.strange("a watch that was not begun"))),
+            None => Err(Error::Unheard { endpoint: watch.endpoint }),
+        }
+    }
+
+    /// What is heard within `wait`.
+    ///
+    /// # Errors
+    /// If the connection ends, or what was asked for is no longer known ([`Error::Compacted`]). Watch anew then.
+    pub fn next(&mut self, wait: Duration) -> Result<Heard> {
+        match self.line(wait)? {
+            Some(said) => self.heard(said),
+            None => Ok(Heard::Nothing),
+        }
+    }
+
+    fn heard(&self, said: wire::Watched) -> Result<Heard> {
+        if said.compact_revision.0 > 0 {
+            return Err(Error::Compacted { since: said.compact_revision.0 });
+        }
+        if said.canceled {
+            return Err(self.strange(&format!("the watch was cancelled: {}", said.cancel_reason)));
+        }
+        let change = |event: wire::Event| {
+            let entry = Entry::try_from(event.kv)?;
+            Ok(match event.what.as_deref() {
+                Some("DELETE") => Change::Deleted(entry.key),
+                _ => Change::Put(entry),
+            })
+        };
+        let changes = said.events.into_iter().map(change).collect::<Result<Vec<_>>>()?;
+        Ok(match changes.is_empty() {
+            true => Heard::Nothing,
+            false => Heard::Changes(said.header.revision.0, changes),
+        })
+    }
+
+    /// The next line; `None` if it has not come within `wait`.
+    fn line(&mut self, wait: Duration) -> Result<Option<wire::Watched>> {
+        let Watch { runtime, answer, read, .. } = self;
+        let more = async {
+            while !read.contains(&b'\n') {
+                match answer.body_mut().frame().await {
+                    Some(Ok(frame)) => read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+                    Some(Err(error)) => return Err(error.to_string()),
+                    None => return Err("the end of the watch".to_owned()),
+                }
+                if read.len() > LINE_BYTES_MAX {
+                    return Err(format!("a line of more than {LINE_BYTES_MAX} bytes"));
+                }
+            }
+            Ok(())
+        };
+        match runtime.block_on(async { timeout(wait, more).await }) {
+            Err(_) => return Ok(None),
+            Ok(Err(why)) => {
+                return Err(Error::Endpoint {
+                    endpoint: self.endpoint.clone(),
+                    failure: format!("ended the watch: {why}"),
+                });
+            }
+            Ok(Ok(())) => {}
+        }
+        let end = self.read.iter().position(|byte| *byte == b'\n').map_or(self.read.len(), |end| end + 1);
+        let line: Vec<_> = self.read.drain(..end).collect();
+        let said: wire::Streamed<wire::Watched> =
+            serde_json::from_slice(&line).map_err(|error| self.strange(&error.to_string()))?;
+        Ok(Some(said.result))
+    }
+
+    fn strange(&self, why: &str) -> Error {
+        Failed::Answer(why.to_owned()).of(self.endpoint.clone())
+    }
+}

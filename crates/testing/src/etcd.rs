@@ -1,0 +1,80 @@
+//! Servers of etcd, from Debian's etcd-server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::{Cluster, Running, skipped};
+
+/// The port of the first for clients; each has another one for the others.
+const PORT: u16 = 2_379;
+
+/// The servers of one etcd, at the addresses of a test's cluster, with their data in its directory.
+pub struct Etcd {
+    /// Each as long as it runs.
+    pub servers: Vec<Option<Running>>,
+    cluster: String,
+    addresses: Vec<[SocketAddr; 2]>,
+    data: Vec<PathBuf>,
+    options: Vec<String>,
+    scheme: &'static str,
+}
+
+impl Etcd {
+    /// So many servers, with these options besides. `None`, with a printed reason, without etcd.
+    pub fn start(cluster: &Cluster, count: u16, options: &[&str]) -> Option<Self> {
+        Self::start_at(cluster, count, options, "http")
+    }
+
+    /// As [`start`](Self::start), whose clients come by TLS, for which `options` name certificates.
+    pub fn start_tls(cluster: &Cluster, count: u16, options: &[&str]) -> Option<Self> {
+        Self::start_at(cluster, count, options, "https")
+    }
+
+    fn start_at(cluster: &Cluster, count: u16, options: &[&str], scheme: &'static str) -> Option<Self> {
+        if let Err(error) = Command::new("etcd").arg("--version").output() {
+            skipped(&format!("etcd: no etcd program: {error}"));
+            return None;
+        }
+        let addresses = |server| [cluster.at(PORT + 10 * server), cluster.at(PORT + 10 * server + 1)];
+        let addresses: Vec<_> = (0..count).map(addresses).collect();
+        let member = |(server, [_, peers]): (usize, &[SocketAddr; 2])| format!("e{server}=http://{peers}");
+        let members: Vec<_> = addresses.iter().enumerate().map(member).collect();
+        let mut etcd = Etcd {
+            servers: (0..count).map(|_| None).collect(),
+            cluster: members.join(","),
+            data: (0..count).map(|server| cluster.path(&format!("etcd{server}"))).collect(),
+            addresses,
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            scheme,
+        };
+        (0..usize::from(count)).for_each(|server| etcd.begin(server));
+        Some(etcd)
+    }
+
+    /// Starts a server, or starts it again with what it had.
+    pub fn begin(&mut self, server: usize) {
+        let [clients, peers] = self.addresses[server];
+        let clients = format!("{}://{clients}", self.scheme);
+        let mut command = Command::new("etcd");
+        command.arg("--name").arg(format!("e{server}")).arg("--data-dir").arg(&self.data[server]);
+        command.arg(format!("--listen-client-urls={clients}"));
+        command.arg(format!("--advertise-client-urls={clients}"));
+        command.arg(format!("--listen-peer-urls=http://{peers}"));
+        command.arg(format!("--initial-advertise-peer-urls=http://{peers}"));
+        command.arg(format!("--initial-cluster={}", self.cluster)).args(&self.options);
+        // On a busy machine elections take their time, and nothing here is timed.
+        command.args(["--heartbeat-interval=100", "--election-timeout=1000"]);
+        self.servers[server] = Some(Running::start_command(command));
+    }
+
+    /// Ends a server as a crash would.
+    pub fn kill(&mut self, server: usize) {
+        self.servers[server].take().map(Running::kill);
+    }
+
+    /// Where clients ask.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.addresses.iter().map(|[clients, _]| format!("{}://{clients}", self.scheme)).collect()
+    }
+}
