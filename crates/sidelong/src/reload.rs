@@ -91,7 +91,11 @@ fn restarts(changes: &[Change]) -> String {
     }
     let of = |(part, keys): (&&str, &Vec<&str>)| format!("{part} for {}", keys.join(", "));
     let all: Vec<_> = keys.iter().map(of).collect();
-    if all.is_empty() { String::new() } else { format!("; still to be restarted: {}", all.join("; ")) }
+    match all.len() {
+        0 => String::new(),
+        1..=4 => format!("; still to be restarted: {}", all.join("; ")),
+        parts => format!("; still to be restarted: {}", some(parts, "part")),
+    }
 }
 
 /// Has the cluster file to itself, as long as this value lives: nobody else edits or adopts it by a command.
