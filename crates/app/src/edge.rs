@@ -379,8 +379,7 @@ pub(crate) fn watch_for_node(
 
 pub(crate) type EdgeEvents = Box<dyn FnMut(EdgeEvent) + Send>;
 
-/// Passes on the events of the mover of that name, with names instead of numbers. An edge is ready only when clients can connect
-/// at `listen`.
+/// Passes on the events of the mover of that name, with names instead of numbers.
 pub(crate) fn events(told: &Events, name: String, parts: &Arc<Parts>, history: Option<&Log>) -> EdgeEvents {
     let (told, parts) = (Arc::clone(told), Arc::clone(parts));
     let recorder = history.map(Log::recorder);

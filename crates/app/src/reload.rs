@@ -31,6 +31,30 @@ pub struct Reload {
     file: ClusterFile,
     /// What the file changes.
     pub changes: Vec<Change>,
+    /// `None` if that takes a stop of all parts.
+    next: Option<Next>,
+}
+
+/// The roster that follows.
+struct Next {
+    roster: Roster,
+    /// What it means.
+    cluster: Cluster,
+    left: Members,
+    joined: Members,
+}
+
+impl Next {
+    /// # Errors
+    /// If there is no room for who joins, or a proxy's front may not leave.
+    fn new(run: &RunDirectory, last: &Roster, file: &ClusterFile) -> Result<Self, Failure> {
+        let (slots, file) = (last.seated(file, run)?, file.clone());
+        let roster = Roster { epoch: last.epoch + 1, standing: Standing::default(), slots, file };
+        let (old, cluster) = (last.cluster()?, roster.cluster()?);
+        let (left, joined) = (Members::new(&old, &cluster), Members::new(&cluster, &old));
+        may_end(run, last, &old, &left.fronts)?;
+        Ok(Next { roster, cluster, left, joined })
+    }
 }
 
 impl Reload {
@@ -48,25 +72,9 @@ impl Reload {
         let file = ClusterFile::clone(&cluster.file);
         let changes = diff(&roster.file, &file)?;
         check_live(&roster.file, &file, &changes)?;
-        let reload = Reload { run, roster, file, changes };
-        if !reload.changes.iter().any(|change| matches!(change.takes, Takes::Stop(_))) {
-            reload.next()?;
-        }
-        Ok(reload)
-    }
-
-    /// The roster that follows, and who has left and joined then.
-    ///
-    /// # Errors
-    /// If there is no room for who joins, or a proxy's front may not leave.
-    fn next(&self) -> Result<(Roster, Members, Members), Failure> {
-        let Reload { run, roster, file, .. } = self;
-        let (slots, file) = (roster.seated(file, run)?, file.clone());
-        let next = Roster { epoch: roster.epoch + 1, standing: Standing::default(), slots, file };
-        let (old, new) = (roster.cluster()?, next.cluster()?);
-        let [left, joined] = [(&old, &new), (&new, &old)].map(|(of, without)| Members::new(of, without));
-        may_end(run, roster, &old, &left.fronts)?;
-        Ok((next, left, joined))
+        let takes_a_stop = changes.iter().any(|change| matches!(change.takes, Takes::Stop(_)));
+        let next = if takes_a_stop { None } else { Some(Next::new(&run, &roster, &file)?) };
+        Ok(Reload { run, roster, file, changes, next })
     }
 
     /// The proxies of other makes that have no server of nodes that join until an operator adds one, and the names of these nodes.
@@ -117,28 +125,23 @@ impl Reload {
     /// If it has a change that no running cluster takes, a part refuses it or does not answer, or a node cannot be held: with the reasons.
     pub fn carry_out(self, wait: Duration, waits: bool) -> Result<u64, Failure> {
         let is_needed = self.is_needed();
-        let stops: Vec<_> = self
-            .changes
-            .iter()
-            .filter_map(|change| match change.takes {
+        let Reload { run, roster, changes, next, .. } = self;
+        let Some(Next { roster: next, cluster: new, left, joined }) = next else {
+            let stops = changes.iter().filter_map(|change| match change.takes {
                 Takes::Stop(why) => Some(format!("{}: {why}", change.key)),
                 Takes::Nothing | Takes::Restart(_) => None,
-            })
-            .collect();
-        if !stops.is_empty() {
+            });
+            let stops: Vec<_> = stops.collect();
             return Err(Failure::new(format!(
                 "nothing is changed, because this takes a stop of all parts: {}",
                 stops.join("; ")
             )));
-        }
+        };
         if !is_needed {
             // A part may be behind since an earlier reload was cut short.
-            await_parts(&self.run, &self.roster, Roster::epochs, (wait, &NEVER))?;
-            return Ok(self.roster.epoch);
+            await_parts(&run, &roster, Roster::epochs, (wait, &NEVER))?;
+            return Ok(roster.epoch);
         }
-        let (next, left, joined) = self.next()?;
-        let Reload { run, roster, .. } = self;
-        let new = next.cluster()?;
         // A change that was cut short may have left something of their names.
         forget(&run, &joined, wait)?;
         for name in difference(&roster.standing.leaving, &left.nodes) {

@@ -105,9 +105,7 @@ impl Balancer {
         });
         Ok(())
     }
-}
 
-impl Balancer {
     /// Whether the operation that it waits for is one of those before it goes by a newer roster.
     pub(super) fn adopts(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.adopts)

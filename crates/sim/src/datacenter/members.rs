@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 const LOOK_NS: u64 = 1_000_000;
 /// Chance that a balancer that goes by an older roster hears of the newest one at a scan.
 const HEARS: f64 = 0.125;
-/// A person who is due to die does so within this many steps, some twice as many as a change takes.
-const DOOM_STEPS: f64 = 64.0;
+/// A person who is due to die does so within this many steps. If the change ends before, the person lives.
+const DOOM_STEPS: f64 = 128.0;
 
 /// Who is a member, and the person who changes that.
 pub(super) struct Members {
@@ -187,7 +187,7 @@ impl DataCenter<'_> {
             }
         }
         if self.setup.crash_ns > 0.0 && !self.is_over {
-            self.members.doomed = Some((self.death() * 2.0 * DOOM_STEPS) as u32);
+            self.members.doomed = Some((self.death() * DOOM_STEPS) as u32);
         }
         self.queue.push(soon, Event::Person);
         Ok(())
