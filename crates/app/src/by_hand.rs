@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use nix::unistd::{User, getuid};
 use sidelong_config::Cluster;
 use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
@@ -17,6 +16,7 @@ use crate::ended::{not_changed, undrained};
 use crate::failure::{Failure, some};
 use crate::history::{BY_HAND, HELD, Log, PINNED, RESUMED, Record, text, whole_us};
 use crate::parts::Parts;
+use crate::stamp::user;
 
 /// If neither the node nor the board is heard within this time, the cluster does not run.
 const FIRST_MAX: Duration = Duration::from_secs(2);
@@ -535,11 +535,4 @@ enum Next {
 
 fn now() -> Time {
     Time::from_ns(sidelong_load::monotonic_ns())
-}
-
-/// The name of the user who runs this process; without one the number.
-pub(crate) fn user() -> String {
-    let id = getuid();
-    let user = User::from_uid(id).ok().flatten();
-    user.map_or_else(|| format!("user {id}"), |user| user.name)
 }

@@ -282,7 +282,7 @@ impl Memory {
         let own = self.share.iter().chain(&self.front).chain(adapter).cloned().collect();
         let name = &parts.cluster.fronts[slot].name;
         let stated = self.front.iter().cloned().collect();
-        let follower = Follower::new(name, parts, stated, take);
+        let follower = Follower::new(name, parts, Some(exposer), stated, take);
         if !roster::is_newest(&parts.cluster, &parts.run) {
             return Err(Failure::new(format!(
                 "the cluster has changed while {name} was starting: start it once more"

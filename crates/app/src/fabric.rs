@@ -17,6 +17,10 @@ use crate::failure::Failure;
 
 /// The kind of request that asks a node for the address of its load responder.
 const RESPONDER: u8 = 128;
+/// The kind of request that asks a part by which roster it goes.
+pub(crate) const ADOPTED: u8 = 129;
+/// The kind of request that asks a part for the newest roster that its machine has.
+pub(crate) const ROSTER: u8 = 130;
 
 /// How memory is reached.
 #[derive(Clone)]
@@ -77,6 +81,13 @@ impl Fabric {
     /// The secret of the cluster's machines, if parts are on several.
     pub(crate) fn secret(&self) -> Option<&Secret> {
         self.secret.as_ref().filter(|_| self.control.is_some())
+    }
+
+    /// Finds the parts of a newer roster from now on.
+    pub(crate) fn adopt(&self, cluster: &Cluster) {
+        if let Some(control) = &self.control {
+            control.adopt(table(cluster));
+        }
     }
 
     /// Whether memory is shared, and so outlives the process that exposed it.
@@ -200,6 +211,20 @@ impl Exposer {
         Ok(())
     }
 
+    /// Answers requests of that kind from parts of other machines.
+    pub(crate) fn serve(
+        &self,
+        kind: u8,
+        answer: impl Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) {
+        let Some(endpoint) = &self.endpoint else { return };
+        let answer = Arc::new(answer);
+        endpoint.serve(kind, move || {
+            let answer = Arc::clone(&answer);
+            Box::new(move |body| answer(body))
+        });
+    }
+
     /// Its counters, for the metrics.
     pub(crate) fn counts(&self) -> Option<Counts> {
         let endpoint = self.endpoint.clone()?;
@@ -214,12 +239,9 @@ impl Exposer {
     /// Publishes the address that answers for the load of `node`.
     pub(crate) fn publish_responder(&self, node: &str, address: SocketAddr) -> Result<(), Failure> {
         match &self.endpoint {
-            Some(endpoint) => {
+            Some(_) => {
                 let answer = address.to_string().into_bytes();
-                endpoint.serve(RESPONDER, move || {
-                    let answer = answer.clone();
-                    Box::new(move |_| Ok(answer.clone()))
-                });
+                self.serve(RESPONDER, move |_| Ok(answer.clone()));
             }
             None => load::publish_address(self.run.path(), node, address)?,
         }
@@ -251,13 +273,29 @@ pub(crate) fn items_region(cache: &str) -> String {
     format!("{cache}.items")
 }
 
+/// Asks the parts of a cluster on several machines.
+///
+/// # Errors
+/// As [`secret`].
+pub(crate) fn control(cluster: &Cluster) -> Result<Arc<ControlDirectory>, Failure> {
+    Ok(Arc::new(ControlDirectory::new(secret(cluster)?, table(cluster))))
+}
+
+/// The secret of a cluster on several machines.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn secret(cluster: &Cluster) -> Result<Secret, Failure> {
+    read(cluster.secret.as_ref().ok_or_else(|| Failure::new("the cluster has no secret"))?)
+}
+
 /// What is where in the memory of a cache that others read.
 pub(crate) fn items_map(cluster: &Cluster, peer: &config::CachePeer) -> CacheMap {
     CacheMap::new((peer.memory_mb as usize) << 20, cluster.capacity.caches)
 }
 
 /// The control endpoint to ask for each region. Each node, edge and cache exposes its own; the first node exposes the board, too.
-fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
+pub(crate) fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
     let nodes = &cluster.nodes;
     let of_node = |node: &config::Node| {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))

@@ -11,9 +11,10 @@ use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
 use sidelong_layout::HEADER_EPOCH;
 
+use crate::fabric::{Exposer, Fabric};
 use crate::failure::Failure;
 use crate::parts::Parts;
-use crate::roster::{self, Roster};
+use crate::roster::{self, Fetching, Roster};
 
 /// By what a change of the roster shows: a copy is replaced, removed or written to, or its directory goes.
 const WATCHED: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
@@ -36,21 +37,41 @@ pub(crate) struct Follower {
     /// Where the part states its epoch.
     stated: Vec<Region>,
     config: Arc<ConfigState>,
+    fabric: Fabric,
     take: Take,
+    /// Has etcd's rosters come, if it has them.
+    fetching: Option<Fetching>,
 }
 
 impl Follower {
-    /// For the part of that name, which has begun. `None` if the cluster has no roster.
-    pub(crate) fn new(part: &str, parts: &Parts, stated: Vec<Region>, take: Take) -> Option<Self> {
+    /// For the part of that name, which has begun. `None` if the cluster has no roster. Others ask for it at `exposer`.
+    pub(crate) fn new(
+        part: &str,
+        parts: &Parts,
+        exposer: Option<&Exposer>,
+        stated: Vec<Region>,
+        take: Take,
+    ) -> Option<Self> {
         let cluster = &parts.cluster;
+        let (run, config) = (parts.run.clone(), Arc::clone(&parts.config));
+        config.adopted(cluster.epoch);
+        if let Some(exposer) = exposer {
+            let config = Arc::clone(&config);
+            roster::answer(exposer, &run, (&cluster.name, part), move || config.epoch());
+        }
+        // Which others may ask for.
+        let kept = cluster.etcd.as_ref().and_then(|_| Roster::read(&run));
+        let kept = kept.filter(|kept| kept.epoch == cluster.epoch);
         let follower = Follower {
-            run: parts.run.clone(),
+            run,
             part: part.to_owned(),
             file: Arc::clone(&cluster.file),
-            newest: Roster::from(cluster),
+            newest: kept.unwrap_or_else(|| Roster::from(cluster)),
             stated,
-            config: Arc::clone(&parts.config),
+            config,
+            fabric: parts.fabric.clone(),
             take,
+            fetching: Fetching::start(cluster),
         };
         follower.state(cluster.epoch);
         cluster.has_roster().then_some(follower)
@@ -62,19 +83,22 @@ impl Follower {
     /// # Errors
     /// If the user has no inotify watch left.
     pub(crate) fn report_to(&self, inotify: impl AsFd) -> io::Result<()> {
-        inotify::add_watch(inotify, roster::place(&self.run).path(), WATCHED)?;
+        inotify::add_watch(inotify, roster::directory(&self.run).path(), WATCHED)?;
         Ok(())
     }
 
     /// Adopts the newest roster, unless it has. One that is refused is refused once, with the reason. One that was lost is
     /// written again.
     pub(crate) fn look(&mut self) {
+        if self.fetching.is_some() {
+            self.config.set_lacks_etcd(roster::trouble(&self.run).is_some());
+        }
         // A part looks at all that becomes of its regions, so this is cheap while nothing has changed.
         let Some(epoch) = roster::epoch(&self.run).filter(|epoch| *epoch >= self.newest.epoch) else {
             tracing::error!(
                 "the roster was removed, damaged or replaced by an older one; it is written again"
             );
-            if let Err(Failure(why)) = roster::restore(&self.run, &self.newest) {
+            if let Err(Failure(why)) = roster::keep(&self.run, &self.newest) {
                 tracing::error!("{why}");
             }
             return;
@@ -100,7 +124,14 @@ impl Follower {
 
     fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
         let file = live(&self.file, &newest.file, &self.part)?;
-        (self.take)(newest.of(&file)?)?;
+        let mut cluster = newest.of(&file)?;
+        if cluster.standing.lost.contains(&self.part) {
+            // Nobody waits for it any more, so an edge or front must not go on. If it is started again, it belongs to the cluster again.
+            tracing::error!("a person has said that {} is lost, and nobody waits for it", self.part);
+            cluster.standing.leaving.insert(self.part.clone());
+        }
+        self.fabric.adopt(&cluster);
+        (self.take)(cluster)?;
         self.file = Arc::new(file);
         Ok(())
     }

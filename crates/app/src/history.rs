@@ -19,13 +19,12 @@ use sidelong_policy::reconfigure::{MovePlan, Reason};
 use sidelong_reconfig::{Report, Task};
 use sidelong_state::Outcome;
 use time::OffsetDateTime;
-use time::format_description::BorrowedFormatItem;
-use time::macros::format_description;
 
-use crate::by_hand::user;
 use crate::ended;
 use crate::failure::Failure;
 use crate::parts::Parts;
+pub use crate::stamp::text;
+use crate::stamp::user;
 
 /// Most records that wait for the writer; a mover makes one move at a time.
 const RECORDS_MAX: usize = 256;
@@ -35,9 +34,6 @@ const FINISH_MAX: Duration = Duration::from_secs(2);
 const RECENT_BYTES_MAX: u64 = 16 << 10;
 /// Longest line; a longer one is not a record.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Times have one width, so that they sort as text.
-const TIME: &[BorrowedFormatItem<'_>] =
-    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
 /// A move or repair that has ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -178,12 +174,6 @@ pub fn holders<'a>(run: &RunDirectory, movers: impl Iterator<Item = &'a str>) ->
         }
     }
     holders
-}
-
-/// A time as records have it.
-pub fn text(time: OffsetDateTime) -> String {
-    // It holds no component that could be missing.
-    time.format(TIME).unwrap_or_default()
 }
 
 /// A duration as records have it.

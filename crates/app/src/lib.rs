@@ -33,6 +33,7 @@ mod regions;
 pub mod reload;
 pub mod roster;
 mod site_change;
+mod stamp;
 
 pub use event::Event;
 pub use fabric::Fabric;

@@ -356,7 +356,7 @@ impl Memory {
             exposer.publish(region.key())?;
         }
         let (own, lost) = (vec![load.clone(), words.clone()], shutdown.clone());
-        let follower = Follower::new(&node.name, parts, vec![load.clone()], take);
+        let follower = Follower::new(&node.name, parts, Some(exposer), vec![load.clone()], take);
         let guard = Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?;
         Ok(Memory { load, words, guard })
     }

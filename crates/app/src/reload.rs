@@ -1,13 +1,15 @@
 //! Changes what the parts on this machine go by: another cluster file, or an edge or front less. All of them adopt it, or none.
 
 pub(crate) mod homes;
+mod members;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_config::{
-    CacheStanding, Change, Cluster, ClusterFile, FrontEntry, Node, Proxy, Standing, Takes, diff, live,
+    CacheStanding, Change, Cluster, ClusterFile, FrontEntry, Node, Proxy, SlotTable, Standing, Takes, diff,
+    live,
 };
 use sidelong_edge::{adapter_regions, check_tls, share_region};
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
@@ -19,14 +21,15 @@ use crate::fabric::items_region;
 use crate::failure::Failure;
 use crate::history::{BY_HAND, JOINED, LEFT, Log, REMOVED, Record};
 use crate::parts::{self, Parts, certificates};
-use crate::roster::{self, Roster};
+use crate::roster::{self, Place, Presence, Roster};
+use members::{Members, Names, difference, may_end, may_leave};
 
 /// Pause between two looks at who has adopted it.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a reload does, before it is done.
 pub struct Reload {
-    run: RunDirectory,
+    place: Place,
     roster: Roster,
     file: ClusterFile,
     /// What the file changes.
@@ -47,12 +50,15 @@ struct Next {
 impl Next {
     /// # Errors
     /// If there is no room for who joins, or a proxy's front may not leave.
-    fn new(run: &RunDirectory, last: &Roster, file: &ClusterFile) -> Result<Self, Failure> {
-        let (slots, file) = (last.seated(file, run)?, file.clone());
-        let roster = Roster { epoch: last.epoch + 1, standing: Standing::default(), slots, file };
+    fn new(place: &Place, last: &Roster, file: &ClusterFile, text: Option<String>) -> Result<Self, Failure> {
+        let (slots, file) = (members::seated(last, file, place)?, file.clone());
+        let roster = Roster { epoch: last.epoch + 1, standing: Standing::default(), slots, file, text };
         let (old, cluster) = (last.cluster()?, roster.cluster()?);
         let (left, joined) = (Members::new(&old, &cluster), Members::new(&cluster, &old));
-        may_end(run, last, &old, &left.fronts)?;
+        may_end(place, last, &old, &left.fronts)?;
+        if place.is_far() {
+            may_leave(place, last, &old, &left)?;
+        }
         Ok(Next { roster, cluster, left, joined })
     }
 }
@@ -67,14 +73,72 @@ impl Reload {
         for edge in &cluster.edges {
             check_tls(&edge.name, &certificates(edge), edge.client_ca.as_deref())?;
         }
-        let run = RunDirectory::at(&cluster.run_dir);
-        let roster = alive(&cluster, &run)?;
-        let file = ClusterFile::clone(&cluster.file);
+        let place = Place::new(&cluster)?;
+        if place.is_far() {
+            return Err(Failure::new(
+                "etcd has the file of this cluster: `sidelong cluster apply FILE` puts this one in its place, and `sidelong cluster edit` \
+                 changes it",
+            ));
+        }
+        let roster = alive(&cluster, &place)?;
+        Reload::of(place, roster, ClusterFile::clone(&cluster.file), None)
+    }
+
+    /// Of a cluster on several machines by the file that `text` is, which errors call `name`. If it was made of `base`, that must be the file
+    /// still.
+    ///
+    /// # Errors
+    /// If it cannot be used, or etcd has no such cluster.
+    pub fn of_text(place: Place, text: String, name: &str, base: Option<&str>) -> Result<Self, Failure> {
+        let file = place.localized(ClusterFile::parse(&text, name)?)?;
+        let cluster = file.cluster()?;
+        let roster = alive(&cluster, &place)?;
+        if base.is_some_and(|base| roster.text.as_deref() != Some(base)) {
+            return Err(Failure::new(
+                "nothing is changed, because somebody else has changed the file meanwhile: begin with that",
+            ));
+        }
+        Reload::of(place, roster, ClusterFile::clone(&cluster.file), Some(text))
+    }
+
+    fn of(place: Place, roster: Roster, file: ClusterFile, text: Option<String>) -> Result<Self, Failure> {
         let changes = diff(&roster.file, &file)?;
         check_live(&roster.file, &file, &changes)?;
+        if changes.iter().any(|change| change.key.starts_with("etcd.")) {
+            // By a wrong one nobody would hear of another.
+            let there = Place::new(&file.cluster()?)?.newest()?;
+            if there.is_none_or(|there| there.epoch != roster.epoch) {
+                return Err(Failure::new(
+                    "nothing is changed, because another etcd answers where the file's [etcd] says",
+                ));
+            }
+        }
         let takes_a_stop = changes.iter().any(|change| matches!(change.takes, Takes::Stop(_)));
-        let next = if takes_a_stop { None } else { Some(Next::new(&run, &roster, &file)?) };
-        Ok(Reload { run, roster, file, changes, next })
+        let next = if takes_a_stop { None } else { Some(Next::new(&place, &roster, &file, text)?) };
+        Ok(Reload { place, roster, file, changes, next })
+    }
+
+    /// Whether parts are on several machines.
+    pub fn is_of_several(&self) -> bool {
+        self.place.is_far()
+    }
+
+    /// The parts that join, which somebody must start: of which kind each is, and its name.
+    pub fn starts(&self) -> Vec<(&'static str, &str)> {
+        let Some(Next { joined, cluster, .. }) = &self.next else { return Vec::new() };
+        let is_edge = |name: &str| cluster.edges.iter().any(|edge| edge.name == name);
+        let front = |name: &String| if is_edge(name) { "edge" } else { "front" };
+        let nodes = joined.nodes.iter().map(|name| ("node", &**name));
+        let fronts = joined.fronts.iter().map(|name| (front(name), &**name));
+        nodes.chain(fronts).chain(joined.caches.iter().map(|name| ("cache", &**name))).collect()
+    }
+
+    /// The parts that leave, and end.
+    pub fn ends(&self) -> Vec<&str> {
+        let left = self.next.iter().map(|next| &next.left);
+        left.flat_map(|left| left.nodes.iter().chain(&left.fronts).chain(&left.caches))
+            .map(|name| &**name)
+            .collect()
     }
 
     /// The proxies of other makes that have no server of nodes that join until an operator adds one, and the names of these nodes.
@@ -115,7 +179,10 @@ impl Reload {
     pub fn is_needed(&self) -> bool {
         let Standing { leaving, closing, caches, .. } = &self.roster.standing;
         let is_cut_short = caches.is_changing() || !caches.ending.is_empty();
-        !self.changes.is_empty() || !leaving.is_empty() || !closing.is_empty() || is_cut_short
+        // Comments alone may differ.
+        let is_written_anew = self.next.as_ref().is_some_and(|next| next.roster.text != self.roster.text);
+        let is_changed = !self.changes.is_empty() || is_written_anew;
+        is_changed || !leaving.is_empty() || !closing.is_empty() || is_cut_short
     }
 
     /// Has all parts that run adopt it within `wait`, and returns the epoch. Nodes that it has no more are held before, which takes until
@@ -125,7 +192,7 @@ impl Reload {
     /// If it has a change that no running cluster takes, a part refuses it or does not answer, or a node cannot be held: with the reasons.
     pub fn carry_out(self, wait: Duration, waits: bool) -> Result<u64, Failure> {
         let is_needed = self.is_needed();
-        let Reload { run, roster, changes, next, .. } = self;
+        let Reload { place, roster, changes, next, .. } = self;
         let Some(Next { roster: next, cluster: new, left, joined }) = next else {
             let stops = changes.iter().filter_map(|change| match change.takes {
                 Takes::Stop(why) => Some(format!("{}: {why}", change.key)),
@@ -139,11 +206,12 @@ impl Reload {
         };
         if !is_needed {
             // A part may be behind since an earlier reload was cut short.
-            await_parts(&run, &roster, Roster::epochs, (wait, &NEVER))?;
+            let silent = await_parts(&place, &roster, Place::parts, (wait, &NEVER))?;
+            tell_silent(&silent);
             return Ok(roster.epoch);
         }
         // A change that was cut short may have left something of their names.
-        forget(&run, &joined, wait)?;
+        forget(&place, &joined, wait)?;
         for name in difference(&roster.standing.leaving, &left.nodes) {
             if new.nodes.values().any(|node| node.name == name) {
                 tracing::warn!(
@@ -151,12 +219,20 @@ impl Reload {
                 );
             }
         }
-        let mut steps =
-            Steps { run: &run, last: roster.clone(), first: roster, wait, waits, taken: Vec::new() };
-        let done = steps.take(next, &left, &joined);
+        let mut steps = Steps {
+            place: &place,
+            last: roster.clone(),
+            first: roster,
+            wait,
+            waits,
+            taken: Vec::new(),
+            silent: Names::new(),
+        };
+        let done = steps.take(&next, &left, &joined);
         done.map_err(|why| steps.undo(&why, &left))?;
         let epoch = steps.last.epoch;
-        if let Err(Failure(why)) = forget(&run, &left, wait) {
+        tell_silent(&steps.silent);
+        if let Err(Failure(why)) = forget(&place, &left, wait) {
             tracing::warn!("{why}");
         }
         let parts = Parts::new(new)?;
@@ -165,8 +241,6 @@ impl Reload {
         Ok(epoch)
     }
 }
-
-type Names = BTreeSet<String>;
 
 /// Checks what parts will go by that keep some of the old values until they restart.
 ///
@@ -195,40 +269,9 @@ fn check_live(old: &ClusterFile, new: &ClusterFile, changes: &[Change]) -> Resul
     Ok(())
 }
 
-/// The members of one cluster that another does not have.
-struct Members {
-    sites: Names,
-    nodes: Names,
-    fronts: Names,
-    caches: Names,
-}
-
-impl Members {
-    fn new(of: &Cluster, without: &Cluster) -> Self {
-        let sites = |of: &Cluster| of.sites.values().map(|site| site.name.clone()).collect();
-        let nodes = |of: &Cluster| of.nodes.values().map(|node| node.name.clone()).collect();
-        let fronts = |of: &Cluster| of.fronts.values().map(|front| front.name.clone()).collect();
-        let caches = |of: &Cluster| of.caches.values().map(|cache| cache.name.clone()).collect();
-        Members {
-            sites: difference(&sites(of), &sites(without)),
-            nodes: difference(&nodes(of), &nodes(without)),
-            fronts: difference(&fronts(of), &fronts(without)),
-            caches: difference(&caches(of), &caches(without)),
-        }
-    }
-
-    fn names(&self) -> impl Iterator<Item = &String> {
-        self.sites.iter().chain(&self.nodes).chain(&self.fronts).chain(&self.caches)
-    }
-}
-
-fn difference(of: &Names, without: &Names) -> Names {
-    of.difference(without).cloned().collect()
-}
-
 /// A change of the roster under way.
 struct Steps<'a> {
-    run: &'a RunDirectory,
+    place: &'a Place,
     /// As it was.
     first: Roster,
     /// As this has left it.
@@ -237,14 +280,16 @@ struct Steps<'a> {
     waits: bool,
     /// Nodes that this has held, their names, and what they were before.
     taken: Vec<(NodeId, String, Ownership)>,
+    /// Parts that did not say whether they go by it.
+    silent: Names,
 }
 
 impl Steps<'_> {
     /// Has those end who are to leave, and all parts go by `next` then.
-    fn take(&mut self, next: Roster, left: &Members, joined: &Members) -> Result<(), Failure> {
+    fn take(&mut self, next: &Roster, left: &Members, joined: &Members) -> Result<(), Failure> {
         if next.file == self.first.file && self.last.standing.caches.is_changing() {
             // Whoever has begun that may have died.
-            homes::hand_over(self.run, &mut self.last, &|_| (), &Names::new(), (self.wait, &NEVER))?;
+            homes::hand_over(self.place, &mut self.last, &|_| (), &Names::new(), (self.wait, &NEVER))?;
         }
         // A site that leaves keeps no node.
         if !left.sites.is_empty() {
@@ -260,13 +305,13 @@ impl Steps<'_> {
             self.hand_over(&left.caches)?;
         }
         self.change(|roster| {
-            (roster.slots, roster.file) = (next.slots, next.file);
+            roster.take_file(next);
             let Standing { lost, caches, .. } = std::mem::take(&mut roster.standing);
             // Nobody waits for one that has never been there, or looks up keys there: when it starts, it says so.
             let moved = |names: &Names, left, joined: &Names| {
                 difference(names, left).union(joined).cloned().collect()
             };
-            roster.standing.lost = moved(&lost, &left.fronts, &joined.fronts);
+            roster.standing.lost = moved(&difference(&lost, &left.nodes), &left.fronts, &joined.fronts);
             let away = moved(&caches.away, &left.caches, &joined.caches);
             let (leaving, ending) = (Names::new(), Names::new());
             let change = caches.change + 1;
@@ -275,9 +320,10 @@ impl Steps<'_> {
     }
 
     /// Changes the roster, and waits until all parts that run go by it.
-    fn change(&mut self, edit: impl FnOnce(&mut Roster)) -> Result<(), Failure> {
-        self.last = roster::change(self.run, &self.last, edit)?;
-        await_parts(self.run, &self.last, Roster::epochs, (self.wait, &NEVER))
+    fn change(&mut self, edit: impl FnMut(&mut Roster)) -> Result<(), Failure> {
+        self.last = self.place.change(&self.last, edit)?;
+        self.silent.extend(await_parts(self.place, &self.last, Place::parts, (self.wait, &NEVER))?);
+        Ok(())
     }
 
     /// Has all go by the first roster again, because of `why`. Edges that have ended stay so, and nodes whose site closed are free.
@@ -290,12 +336,12 @@ impl Steps<'_> {
             let names = |of: &Roster| of.slots.caches.0.values().cloned().collect::<Names>();
             difference(&names(roster), &names(&self.first))
         };
-        let newest = Roster::read(self.run).filter(|newest| newest.has_members_of(&self.last));
+        let newest = self.place.newest().ok().flatten().filter(|newest| newest.has_members_of(&self.last));
         self.last = newest.unwrap_or_else(|| self.last.clone());
         let joined = joined(&self.last);
         if joined.iter().any(|name| !self.last.standing.caches.away.contains(name)) {
             let leave = |away: &mut Names| away.extend(joined.iter().cloned());
-            let left = homes::hand_over(self.run, &mut self.last, &leave, &joined, (self.wait, &NEVER));
+            let left = homes::hand_over(self.place, &mut self.last, &leave, &joined, (self.wait, &NEVER));
             if let Err(Failure(other)) = left {
                 return Failure::new(format!(
                     "{why}; and what was changed by then stays so, because {other}: `sidelong reload` goes on with it"
@@ -303,11 +349,16 @@ impl Steps<'_> {
             }
         }
         let first = self.first.clone();
-        let known = first.slots.fronts.clone();
-        let written = roster::change(self.run, &self.last, |roster| {
-            (roster.slots, roster.file) = (first.slots.padded(&roster.slots), first.file);
+        let SlotTable { fronts, nodes, .. } = &first.slots;
+        let is_known = |name: &String| {
+            [fronts, nodes].into_iter().any(|names| names.0.position(|known| known == name).is_some())
+        };
+        let written = self.place.change(&self.last, |roster| {
+            let slots = first.slots.clone().padded(&roster.slots);
+            roster.take_file(&first);
+            roster.slots = slots;
             let Standing { mut lost, caches, .. } = std::mem::take(&mut roster.standing);
-            lost.retain(|name| known.0.position(|known| known == name).is_some());
+            lost.retain(is_known);
             roster.standing.lost = lost;
             // One that has handed its share over has ended, and takes it anew when it starts.
             let (leaving, ending) = (Names::new(), Names::new());
@@ -316,11 +367,11 @@ impl Steps<'_> {
         let back = written.and_then(|written| {
             self.last = written;
             // Who has not gone by anything newer need not go back.
-            let went = |roster: &Roster, run: &RunDirectory| {
-                let epochs = roster.epochs(run).into_iter();
-                epochs.filter(|(_, epoch)| epoch.is_some_and(|epoch| epoch > self.first.epoch)).collect()
+            let went = |place: &Place, roster: &Roster| {
+                let parts = place.parts(roster).into_iter();
+                parts.filter(|(_, presence)| presence.goes_by(self.first.epoch + 1)).collect()
             };
-            await_parts(self.run, &self.last, went, (self.wait, &NEVER))
+            await_parts(self.place, &self.last, went, (self.wait, &NEVER))
         });
         let mut then: Vec<_> = back.err().into_iter().map(|Failure(why)| why).collect();
         let taken = std::mem::take(&mut self.taken);
@@ -335,8 +386,9 @@ impl Steps<'_> {
                 then.extend(taken.iter().map(|(_, name, _)| format!("{name} stays held: {why}")));
             }
         }
-        let caches = left.caches.iter().filter(|name| !self.run.is_exposed(&items_region(name)));
-        let fronts = left.fronts.iter().filter(|name| !self.run.is_exposed(&front_region(name)));
+        let has_ended = |name: &str, region| self.place.presence(name, region) == Presence::Ended;
+        let caches = left.caches.iter().filter(|name| has_ended(name, items_region(name)));
+        let fronts = left.fronts.iter().filter(|name| has_ended(name, front_region(name)));
         let ended: Vec<_> = fronts.chain(caches).collect();
         then.extend(ended.into_iter().map(|name| format!("{name} has ended: start it again")));
         let but = if then.is_empty() { String::new() } else { format!("; but {}", then.join("; ")) };
@@ -349,13 +401,13 @@ impl Steps<'_> {
         let (cluster, mut hand) = (self.last.cluster()?, self.hand()?);
         for (slot, node) in cluster.nodes.entries().filter(|(_, node)| nodes.contains(&node.name)) {
             let (slot, name) = (NodeId::new(slot), &node.name);
-            if !has_words(self.run, name) {
+            if !self.may_have_requests(node) {
                 continue;
             }
             hand.turn_to(slot, Wish::Drain)?;
             match hand.leave() {
                 Ok(former) => self.taken.push((slot, name.clone(), former)),
-                Err(_) if is_absent(self.run, node) => {}
+                Err(_) if self.is_absent(node) => {}
                 Err(Failure(why)) => return Err(Failure::new(format!("{name} cannot leave: {why}"))),
             }
         }
@@ -380,12 +432,12 @@ impl Steps<'_> {
         let stays = SiteId::new(stays.map_or(0, |(slot, _)| slot));
         let closing = cluster.sites.entries().filter(|(_, site)| sites.contains(&site.name));
         let closing: Vec<_> = closing.map(|(slot, _)| SiteId::new(slot)).collect();
-        for (slot, node) in cluster.nodes.entries().filter(|(_, node)| has_words(self.run, &node.name)) {
+        for (slot, node) in cluster.nodes.entries().filter(|(_, node)| self.may_have_requests(node)) {
             let name = &node.name;
             hand.turn_to(NodeId::new(slot), Wish::Drain)?;
             match hand.free(&closing, stays) {
                 Ok(()) => {}
-                Err(_) if is_absent(self.run, node) => {}
+                Err(_) if self.is_absent(node) => {}
                 Err(Failure(why)) => {
                     return Err(Failure::new(format!("{name} cannot leave its site: {why}")));
                 }
@@ -396,7 +448,7 @@ impl Steps<'_> {
 
     /// Has these edges end, once their requests have. Those that do not run have ended.
     fn end(&mut self, edges: &Names) -> Result<(), Failure> {
-        self.last = roster::change(self.run, &self.last, |roster| {
+        self.last = self.place.change(&self.last, |roster| {
             roster.standing.leaving.extend(edges.iter().cloned());
         })?;
         self.await_ends(edges, front_region, self.wait + self.last.file.limits.response_timeout)
@@ -405,14 +457,17 @@ impl Steps<'_> {
     /// Has these caches hand their share of the keys over, and end.
     fn hand_over(&mut self, caches: &Names) -> Result<(), Failure> {
         let leave = |away: &mut Names| away.extend(caches.iter().cloned());
-        homes::hand_over(self.run, &mut self.last, &leave, caches, (self.wait, &NEVER))?;
+        homes::hand_over(self.place, &mut self.last, &leave, caches, (self.wait, &NEVER))?;
         self.await_ends(caches, items_region, self.wait)
     }
 
     /// Waits until these parts have ended, each of which has that region while it runs.
     fn await_ends(&self, parts: &Names, region: fn(&str) -> String, wait: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + wait;
-        let runs = |name: &&String| self.run.is_exposed(&region(name));
+        let lost = &self.last.standing.lost;
+        let runs = |name: &&String| {
+            !lost.contains(*name) && self.place.presence(name, region(name)) != Presence::Ended
+        };
         while parts.iter().any(|name| runs(&name)) && Instant::now() < deadline {
             std::thread::sleep(LOOK_EVERY);
         }
@@ -421,33 +476,26 @@ impl Steps<'_> {
             Some(name) => Err(Failure::new(format!("{name} has not ended: end it, and try again"))),
         }
     }
-}
 
-/// Whether these edges and fronts may leave: a proxy of another make goes on when its front ends, so a person must have said that nothing
-/// is left of it.
-///
-/// # Errors
-/// If one may not.
-fn may_end(run: &RunDirectory, roster: &Roster, cluster: &Cluster, names: &Names) -> Result<(), Failure> {
-    for front in cluster.fronts.values().filter(|front| names.contains(&front.name)) {
-        let (name, is_gone) = (&front.name, !run.is_exposed(&front_region(&front.name)));
-        if let Some(entry) =
-            front.controls.as_ref().filter(|_| !(is_gone && roster.standing.lost.contains(name)))
-        {
-            let proxy = entry.proxy;
-            return Err(Failure::new(format!(
-                "nothing is changed, because {proxy} of front {name} may have requests: stop {proxy}, then the front, say \
-                 `sidelong remove {name} --lost`, and reload once more"
-            )));
+    /// Whether requests may be left at a node: not if it has never been there since its name joined.
+    fn may_have_requests(&self, node: &Node) -> bool {
+        if self.place.is_far() { !self.is_absent(node) } else { has_words(self.place.run(), &node.name) }
+    }
+
+    /// Whether nothing is left at a node that could have requests: it has never been there, or its process has ended, which was its
+    /// server, too. Of a foreign server on another machine a person must have said so.
+    fn is_absent(&self, node: &Node) -> bool {
+        let name = &node.name;
+        let has_ended = || self.place.presence(name, load_region(name)) == Presence::Ended;
+        match self.place.is_far() {
+            true => match self.place.presence(name, load_region(name)) {
+                Presence::Runs { .. } => false,
+                Presence::Ended if !node.is_foreign => true,
+                _ => self.last.standing.lost.contains(name),
+            },
+            false => !has_words(self.place.run(), name) || !node.is_foreign && has_ended(),
         }
     }
-    Ok(())
-}
-
-/// Whether nothing is left at a node that could have requests: it has never been there, or its process has ended, which was its server,
-/// too.
-fn is_absent(run: &RunDirectory, node: &Node) -> bool {
-    !has_words(run, &node.name) || !node.is_foreign && !run.is_exposed(&load_region(&node.name))
 }
 
 /// Whether a node of that name has been there since the name joined.
@@ -455,11 +503,22 @@ fn has_words(run: &RunDirectory, name: &str) -> bool {
     run.find(&words_region(name), RegionKind::Words, WORDS_BYTES, Access::ReadOnly).is_ok()
 }
 
+fn tell_silent(names: &Names) {
+    if !names.is_empty() {
+        let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        tracing::warn!(
+            "no answer from {names}: nobody waits for them, and each goes by the file once it hears of it. While an edge or front \
+             does not answer, no node moves"
+        );
+    }
+}
+
 /// Removes what these leave behind, once they have ended: who has the name next begins anew.
 ///
 /// # Errors
 /// If it cannot be removed, or one of them runs for longer than `wait`.
-fn forget(run: &RunDirectory, members: &Members, wait: Duration) -> Result<(), Failure> {
+fn forget(place: &Place, members: &Members, wait: Duration) -> Result<(), Failure> {
+    let run = place.run();
     let deadline = Instant::now() + wait;
     let of_node = |name| vec![words_region(name), load_region(name)];
     let of_front =
@@ -504,38 +563,51 @@ fn keep(parts: &Parts, name: &str, how: &str) {
 /// # Errors
 /// If the cluster does not run here or has no such front or cache, if that runs, or a part does not go by it.
 pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failure> {
-    let run = RunDirectory::at(&cluster.run_dir);
-    let roster = alive(cluster, &run)?;
+    let place = Place::new(cluster)?;
+    let roster = alive(cluster, &place)?;
     let current = roster.cluster()?;
     let caches = current.caches.entries().map(|(slot, cache)| (slot, &*cache.name));
     let fronts = current.fronts.entries().map(|(slot, front)| (slot, &*front.name));
     let is_cache = caches.clone().any(|(_, cache)| cache == name);
-    parts::find("edge, front or cache", name, fronts.chain(caches))?;
-    if run.is_exposed(&front_region(name)) || run.is_exposed(&items_region(name)) {
+    // On one machine it is known whether a node has ended.
+    let nodes = current.nodes.entries().filter(|_| place.is_far()).map(|(slot, node)| (slot, &*node.name));
+    let kinds = if place.is_far() { "node, edge, front or cache" } else { "edge, front or cache" };
+    parts::find(kinds, name, fronts.chain(caches).chain(nodes))?;
+    let regions = [front_region(name), items_region(name), load_region(name)];
+    if regions.into_iter().any(|region| place.presence(name, region).runs()) {
         return Err(Failure::new(format!(
-            "{name} runs here: end it, and then remove it if others still wait for it"
+            "{name} runs: end it, and then remove it if others still wait for it"
+        )));
+    }
+    if is_cache && place.is_far() {
+        return Err(Failure::new(format!(
+            "{name} is a cache of several machines, which are those of the first file: start it again, or stop all and start them without it"
         )));
     }
     if is_cache {
         let away = |away: &mut Names| _ = away.insert(name.to_owned());
         let mut last = roster;
-        homes::hand_over(&run, &mut last, &away, &Names::new(), (wait, &NEVER))?;
+        homes::hand_over(&place, &mut last, &away, &Names::new(), (wait, &NEVER))?;
         keep(&Parts::new(last.cluster()?)?, name, REMOVED);
         return Ok(last.epoch);
     }
     if roster.standing.lost.contains(name) {
         return Ok(roster.epoch);
     }
-    let next = roster::change(&run, &roster, |roster| {
+    let next = place.change(&roster, |roster| {
         roster.standing.lost.insert(name.to_owned());
     })?;
-    await_parts(&run, &next, Roster::epochs, (wait, &NEVER))?;
+    tell_silent(&await_parts(&place, &next, Place::parts, (wait, &NEVER))?);
     keep(&Parts::new(next.cluster()?)?, name, REMOVED);
     Ok(next.epoch)
 }
 
 /// The roster of a cluster of which a part runs here.
-fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
+fn alive(cluster: &Cluster, place: &Place) -> Result<Roster, Failure> {
+    if place.is_far() {
+        return place.current(&cluster.name);
+    }
+    let run = place.run();
     let adopted = Roster::read(run);
     let here = adopted.filter(|roster| roster.file.cluster.name == cluster.name && roster.is_alive(run));
     if !cluster.has_roster() && here.is_some() {
@@ -546,8 +618,8 @@ fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     }
     if !cluster.has_roster() {
         return Err(Failure::new(
-            "only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and restart \
-             one part after another",
+            "without [etcd] only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and \
+             restart one part after another; or let etcd have it (docs/cluster.md)",
         ));
     }
     here.ok_or_else(|| {
@@ -566,27 +638,35 @@ fn alive(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
 /// A person ends a command as a whole.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Waits until all parts that run, of those whose epochs `of` tells, go by `next`; at most for so long, and until `stop` is set.
+/// Waits until all parts that run, of those that `of` tells of, go by `next`; at most for so long, and until `stop` is set. Returns those
+/// that do not answer: nobody waits for them.
 fn await_parts(
-    run: &RunDirectory,
+    place: &Place,
     next: &Roster,
-    of: impl Fn(&Roster, &RunDirectory) -> Vec<(String, Option<u64>)>,
+    of: impl Fn(&Place, &Roster) -> Vec<(String, Presence)>,
     (wait, stop): (Duration, &AtomicBool),
-) -> Result<(), Failure> {
+) -> Result<Names, Failure> {
     let deadline = Instant::now() + wait;
     loop {
-        let parts = of(next, run);
-        let refusals = parts.iter().filter_map(|(part, _)| {
-            Some(format!("{part} refuses it: {}", roster::refused(run, part, next.epoch)?))
+        let parts = of(place, next);
+        let refusals = parts.iter().filter_map(|(part, presence)| match presence {
+            Presence::Runs { refused: Some((epoch, why)), .. } if *epoch == next.epoch => {
+                Some(format!("{part} refuses it: {why}"))
+            }
+            _ => None,
         });
         let refusals: Vec<_> = refusals.collect();
         if !refusals.is_empty() {
             return Err(Failure::new(refusals.join("; ")));
         }
-        let late = parts.iter().filter(|(_, epoch)| epoch.is_none_or(|epoch| epoch < next.epoch));
+        let is_late = |presence: &Presence| presence.runs() && !presence.goes_by(next.epoch);
+        let late = parts.iter().filter(|(_, presence)| is_late(presence));
         let late: Vec<_> = late.map(|(part, _)| part.as_str()).collect();
         if late.is_empty() {
-            return Ok(());
+            let silent = parts.into_iter().filter(|(name, presence)| {
+                *presence == Presence::Silent && !next.standing.lost.contains(name)
+            });
+            return Ok(silent.map(|(name, _)| name).collect());
         }
         if Instant::now() >= deadline || stop.load(Ordering::Relaxed) {
             let late = late.join(", ");

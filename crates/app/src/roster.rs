@@ -4,301 +4,38 @@
 //! file that somebody is editing changes nothing until it is adopted ([`crate::reload`]). The roster is a file in a directory of
 //! its own in the run directory: a line with a check, one with epoch and slots as JSON, and the cluster file as TOML. There are two copies, and each is replaced
 //! whole.
+//!
+//! Where parts are on several machines, etcd has the roster (`roster::etcd`). On each machine one part fetches it from there (`roster::fetching`) and
+//! writes it into the run directory, as it is; from then on all is as on one machine. [`Place`] is what commands use of both.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::time::Duration;
+mod asked;
+mod etcd;
+mod fetching;
+mod kept;
+mod place;
+mod start;
 
-use serde::{Deserialize, Serialize};
-use sidelong_config::{
-    self as config, CacheStanding, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, SlotNames, SlotTable,
-    Standing,
-};
-use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
-use sidelong_layout::{
-    FrontMap, HEADER_EPOCH, LOAD_SHAPES, Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP, fnv1a,
-    mix64,
-};
-use sidelong_reconfig::{front_region, load_region, words_region};
+use serde::Serialize;
+use sidelong_config::{self as config, Cluster, SlotTable};
+use sidelong_fabric::{Initiator, RunDirectory};
+use sidelong_layout::{Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP};
+use sidelong_reconfig::words_region;
 
-use crate::fabric::{items_map, items_region};
+use crate::fabric::items_region;
 use crate::failure::Failure;
+pub use asked::Presence;
+pub(crate) use asked::answer;
+pub use etcd::Version;
+pub(crate) use fetching::Fetching;
+pub use kept::{Roster, age, epoch};
+pub(crate) use kept::{busy, directory, forget, keep, refuse, trouble};
+pub use place::Place;
+pub use start::whole;
 
-/// The copies: the first is written last, and read first.
-const COPIES: [&str; 2] = ["newest.toml", "copy.toml"];
-/// Longest wait for what a part states.
-const READ_MAX: Duration = Duration::from_secs(1);
-/// Whoever writes it holds this lock.
-const LOCK: &str = "lock";
-/// Attempts to take it when a part starts. Each waits for a moment.
+use kept::{LOCK, read_word};
+
+/// Attempts to take the lock when a part starts. Each waits for a moment.
 const LOCKS_MAX: usize = 50;
-/// How a copy begins.
-const TITLE: &str = "# sidelong roster, check ";
-
-/// A cluster file that parts have adopted.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Roster {
-    /// 1 for the first.
-    pub epoch: u64,
-    /// Who is not there, or not for long.
-    pub standing: Standing,
-    /// Who has which slot.
-    pub slots: SlotTable,
-    /// The file.
-    pub file: ClusterFile,
-}
-
-/// What stands before the file, as JSON.
-#[derive(Serialize, Deserialize)]
-struct Head {
-    epoch: u64,
-    #[serde(flatten)]
-    standing: Standing,
-    founding: u64,
-    /// Slots for sites, nodes, edges and fronts, and caches.
-    capacity: [usize; 4],
-    /// By slot; `null` for a vacant one.
-    sites: Vec<Option<String>>,
-    nodes: Vec<Option<String>>,
-    fronts: Vec<Option<String>>,
-    caches: Vec<Option<String>>,
-}
-
-impl Head {
-    fn of(roster: &Roster) -> Self {
-        let names = |names: &SlotNames| names.0.all().map(Option::<&String>::cloned).collect();
-        let SlotTable { sites, nodes, fronts, caches, capacity, founding } = &roster.slots;
-        let capacity = capacity.map_or([0; 4], |of| [of.sites, of.nodes, of.fronts, of.caches]);
-        Head {
-            epoch: roster.epoch,
-            standing: roster.standing.clone(),
-            founding: founding.unwrap_or_default(),
-            capacity,
-            sites: names(sites),
-            nodes: names(nodes),
-            fronts: names(fronts),
-            caches: names(caches),
-        }
-    }
-
-    fn with(self, file: ClusterFile) -> Roster {
-        let Head { epoch, standing, founding, capacity: [sites, nodes, fronts, caches], .. } = self;
-        let capacity = Some(Capacity { sites, nodes, fronts, caches });
-        let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
-        let (sites, nodes) = (names(self.sites), names(self.nodes));
-        let (fronts, caches) = (names(self.fronts), names(self.caches));
-        let slots = SlotTable { sites, nodes, fronts, caches, capacity, founding: Some(founding) };
-        Roster { epoch, standing, slots, file }
-    }
-}
-
-impl From<&Cluster> for Roster {
-    /// The roster by which a part goes.
-    fn from(cluster: &Cluster) -> Self {
-        Roster {
-            epoch: cluster.epoch,
-            standing: cluster.standing.clone(),
-            slots: SlotTable::of(cluster),
-            file: ClusterFile::clone(&cluster.file),
-        }
-    }
-}
-
-impl Roster {
-    /// The newest one of a run directory; `None` if there is none, or both copies are damaged.
-    pub fn read(run: &RunDirectory) -> Option<Roster> {
-        COPIES.iter().find_map(|name| {
-            let text = read(run, name).ok()?;
-            Roster::parse(&text).inspect_err(|why| tracing::warn!("the roster's {name}: {why}")).ok()
-        })
-    }
-
-    /// The newest one of a run directory, if that has the same file. A thousand parts may start at once, so the file is not parsed.
-    fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<Roster> {
-        let text = read(run, COPIES[0]).ok()?;
-        let (head, body) = Roster::checked(&text)?;
-        file.to_toml().is_ok_and(|file| file == body).then(|| head.with(file.clone()))
-    }
-
-    /// What it means.
-    ///
-    /// # Errors
-    /// If a value is not usable.
-    pub fn cluster(&self) -> Result<Cluster, Failure> {
-        self.of(&self.file)
-    }
-
-    /// What a file of its cluster means, such as what a part takes over of its own.
-    ///
-    /// # Errors
-    /// If a value is not usable.
-    pub(crate) fn of(&self, file: &ClusterFile) -> Result<Cluster, Failure> {
-        let cluster = file.cluster_after(&self.slots, false)?;
-        Ok(Cluster { epoch: self.epoch, standing: self.standing.clone(), ..cluster })
-    }
-
-    /// The first roster of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
-    /// slots, and so what their memory says.
-    fn begun(cluster: &Cluster, last: Option<&Roster>) -> Roster {
-        let epoch = last.map_or(0, |last| last.epoch) + 1;
-        let mut slots = SlotTable::of(cluster);
-        match last {
-            Some(last) if last.slots.has_all_of(cluster) => slots = last.slots.clone(),
-            // What earlier members have left is nobody's.
-            Some(_) => slots.founding = Some(mix64(cluster.founding ^ epoch)),
-            None => {}
-        }
-        let file = ClusterFile::clone(&cluster.file);
-        let mut standing = Standing::default();
-        if let Some(CacheStanding { change, away, entering, .. }) =
-            last.map(|last| last.standing.caches.clone())
-        {
-            // What such a cache has left in its memory was replaced since.
-            let is_there = |name: &String| cluster.caches.values().any(|cache| cache.name == *name);
-            let away = away.union(&entering).filter(|name| is_there(name)).cloned().collect();
-            standing.caches = CacheStanding { change: change + 1, away, ..CacheStanding::default() };
-        }
-        Roster { epoch, standing, slots, file }
-    }
-
-    /// The slots of those whom `file` has. Slots that are vacant are given away if all parts that run go by this roster: then nobody means
-    /// who had them.
-    ///
-    /// # Errors
-    /// If the file cannot be used, or has more members than there are slots.
-    pub(crate) fn seated(&self, file: &ClusterFile, run: &RunDirectory) -> Result<SlotTable, Failure> {
-        let all_know =
-            self.epochs(run).iter().all(|(_, epoch)| epoch.is_some_and(|epoch| epoch >= self.epoch));
-        let cluster = file.cluster_after(&self.slots, all_know)?;
-        let Cluster { sites, nodes, fronts, caches, capacity, .. } = &cluster;
-        let full = [
-            ("sites", sites.len(), capacity.sites),
-            ("nodes", nodes.len(), capacity.nodes),
-            ("edges and fronts", fronts.len(), capacity.fronts),
-            ("caches", caches.len(), capacity.caches),
-        ];
-        if let Some((kind, _, room)) = full.into_iter().find(|(_, count, room)| count > room) {
-            return Err(Failure::new(format!(
-                "the cluster has room for {room} {kind} while it runs: stop all parts and start them with this file, and it has \
-                 room for twice as many as the file has"
-            )));
-        }
-        Ok(SlotTable::of(&cluster))
-    }
-
-    /// Whether the other one has the same members, and the same of them are about to leave.
-    pub(crate) fn has_members_of(&self, other: &Roster) -> bool {
-        let leaving = |of: &Roster| [of.standing.leaving.clone(), of.standing.closing.clone()];
-        self.slots == other.slots && leaving(self) == leaving(other)
-    }
-
-    /// Whether a node, edge, front or cache of it has that name.
-    pub fn has(&self, name: &str) -> bool {
-        let SlotTable { nodes, fronts, caches, .. } = &self.slots;
-        [nodes, fronts, caches].into_iter().any(|names| names.0.position(|known| known == name).is_some())
-    }
-
-    /// Whether a part of it runs.
-    pub fn is_alive(&self, run: &RunDirectory) -> bool {
-        self.parts().iter().any(|part| run.is_exposed(&part.region))
-    }
-
-    /// The epoch by which each part that runs goes; `None` where that cannot be read.
-    pub fn epochs(&self, run: &RunDirectory) -> Vec<(String, Option<u64>)> {
-        Roster::epochs_of(self.parts().into_iter(), run)
-    }
-
-    /// The epochs of the caches alone.
-    pub(crate) fn cache_epochs(&self, run: &RunDirectory) -> Vec<(String, Option<u64>)> {
-        let is_cache = |part: &Part| part.shapes.iter().any(|(kind, _)| *kind == RegionKind::Cache);
-        Roster::epochs_of(self.parts().into_iter().filter(is_cache), run)
-    }
-
-    fn epochs_of(parts: impl Iterator<Item = Part>, run: &RunDirectory) -> Vec<(String, Option<u64>)> {
-        let mut initiator = Initiator::new();
-        let parts = parts.filter(|part| run.is_exposed(&part.region));
-        parts.map(|part| (part.name.clone(), part.epoch(run, &mut initiator))).collect()
-    }
-
-    /// Each part, and where it states its epoch.
-    fn parts(&self) -> Vec<Part> {
-        let Ok(cluster) = self.cluster() else { return Vec::new() };
-        let fronts = vec![(RegionKind::Front, FrontMap { nodes: cluster.capacity.nodes }.len())];
-        let front = |front: &config::Front| Part {
-            region: front_region(&front.name),
-            name: front.name.clone(),
-            shapes: fronts.clone(),
-        };
-        let node = |node: &config::Node| Part {
-            region: load_region(&node.name),
-            name: node.name.clone(),
-            shapes: LOAD_SHAPES.to_vec(),
-        };
-        let cache = |peer: &config::CachePeer| Part {
-            region: items_region(&peer.name),
-            name: peer.name.clone(),
-            shapes: vec![(RegionKind::Cache, items_map(&cluster, peer).len())],
-        };
-        let nodes = cluster.nodes.values().map(node);
-        nodes.chain(cluster.fronts.values().map(front)).chain(cluster.caches.values().map(cache)).collect()
-    }
-
-    /// The head and the file of a copy that is whole.
-    fn checked(text: &str) -> Option<(Head, &str)> {
-        let (title, rest) = text.split_once('\n')?;
-        let (head, body) = rest.strip_prefix("# ")?.split_once('\n')?;
-        (title.strip_prefix(TITLE)? == fnv1a(rest.as_bytes()).to_string()).then_some(())?;
-        Some((serde_json::from_str(head).ok()?, body))
-    }
-
-    fn parse(text: &str) -> Result<Roster, String> {
-        let (head, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
-        let file = ClusterFile::parse(body, COPIES[0]).map_err(|error| error.to_string())?;
-        Ok(head.with(file))
-    }
-
-    fn text(&self) -> Result<String, Failure> {
-        let (head, body) = (serde_json::to_string(&Head::of(self))?, self.file.to_toml()?);
-        let rest = format!("# {head}\n{body}");
-        Ok(format!("{TITLE}{}\n{rest}", fnv1a(rest.as_bytes())))
-    }
-
-    fn write(&self, run: &RunDirectory) -> Result<(), Failure> {
-        let text = self.text()?;
-        let written = COPIES.iter().rev().try_for_each(|name| place(run).replace(name, text.as_bytes()));
-        written.map_err(|error| {
-            Failure::new(format!("cannot write the roster in {}: {error}", run.path().display()))
-        })
-    }
-}
-
-/// A part, and the region in whose header it states its epoch.
-struct Part {
-    name: String,
-    region: String,
-    shapes: Vec<(RegionKind, usize)>,
-}
-
-impl Part {
-    fn epoch(&self, run: &RunDirectory, initiator: &mut Initiator) -> Option<u64> {
-        read_word(run, initiator, (&self.region, &self.shapes), HEADER_EPOCH)
-    }
-}
-
-/// A word in the memory of another process on this machine.
-fn read_word(
-    run: &RunDirectory,
-    initiator: &mut Initiator,
-    (region, shapes): (&str, &[(RegionKind, usize)]),
-    offset: usize,
-) -> Option<u64> {
-    let (link, _) = initiator.connect_shaped(run, region, shapes, 0, Access::ReadOnly, READ_MAX).ok()?;
-    let mut batch = Batch::new();
-    let read = batch.read(link, offset, 8);
-    initiator.run(&mut batch, READ_MAX);
-    initiator.close(link);
-    batch.value(read).ok()
-}
 
 /// The cluster with each node at the site that it serves now. If no part of it runs here, the nodes are where the file has them.
 pub fn as_it_serves(cluster: Cluster) -> Cluster {
@@ -358,27 +95,8 @@ pub fn caches(cluster: &Cluster) -> Vec<(String, Share)> {
         (true, false) => Share::GivesUp,
         (false, _) => Share::HasNone,
     };
-    let caches = cluster.caches.values().filter(|_| cluster.has_roster());
+    let caches = cluster.caches.values().filter(|_| cluster.is_of_one_machine());
     caches.map(|cache| (cache.name.clone(), share(&cache.name))).collect()
-}
-
-/// The directory of the roster.
-pub(crate) fn place(run: &RunDirectory) -> RunDirectory {
-    RunDirectory::at(run.path().join("roster"))
-}
-
-/// The epoch of the newest roster, which is not parsed; `None` if there is none, or both copies are damaged.
-pub fn epoch(run: &RunDirectory) -> Option<u64> {
-    COPIES.iter().find_map(|name| {
-        let text = read(run, name).ok()?;
-        Roster::checked(&text).map(|(head, _)| head.epoch)
-    })
-}
-
-/// How long ago the newest roster was written.
-pub fn age(run: &RunDirectory) -> Option<Duration> {
-    let written = std::fs::metadata(place(run).path().join(COPIES[0])).and_then(|found| found.modified());
-    written.ok()?.elapsed().ok()
 }
 
 /// The cluster as the parts of one that runs go by it; otherwise as its file has it.
@@ -386,6 +104,9 @@ pub fn age(run: &RunDirectory) -> Option<Duration> {
 /// # Errors
 /// If the roster's file cannot be used any more.
 pub fn current(cluster: Cluster) -> Result<Cluster, Failure> {
+    if cluster.etcd.is_some() {
+        return start::current(&cluster);
+    }
     let run = RunDirectory::at(&cluster.run_dir);
     let newest = cluster.has_roster().then(|| Roster::read(&run)).flatten();
     // Another cluster in the same directory is refused by its words.
@@ -409,6 +130,9 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
         return Ok(cluster);
     }
     let run = RunDirectory::open(&cluster.run_dir)?;
+    if cluster.etcd.is_some() {
+        return start::enter(&cluster, &run, part);
+    }
     for _ in 0..LOCKS_MAX {
         let same = Roster::with_file(&run, &cluster.file);
         if let Some(same) = same.filter(|same| !same.standing.lost.contains(part)) {
@@ -420,7 +144,7 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
                 same.cluster()
             };
         }
-        if let Some(_alone) = RunDirectory::open(place(&run).path())?.lock(LOCK)? {
+        if let Some(_alone) = RunDirectory::open(directory(&run).path())?.lock(LOCK)? {
             return enter_alone(&cluster, &run, part);
         }
     }
@@ -480,80 +204,13 @@ fn has_part(cluster: &Cluster, name: &str) -> bool {
         || cluster.caches.values().any(|cache| cache.name == name)
 }
 
-/// Changes the newest one by `edit`, and returns it. It is still as `last`, but for edges and fronts that were lost or have started since,
-/// and for the shares of caches.
-///
-/// # Errors
-/// If somebody else has changed it meanwhile, or it cannot be written.
-pub(crate) fn change(
-    run: &RunDirectory,
-    last: &Roster,
-    edit: impl FnOnce(&mut Roster),
-) -> Result<Roster, Failure> {
-    let _alone = lock(run)?;
-    let mut next = Roster::read(run).unwrap_or_else(|| last.clone());
-    if !next.has_members_of(last) || next.file != last.file {
-        return Err(Failure::new(
-            "somebody else has changed the cluster at this moment: look, and try again",
-        ));
-    }
-    edit(&mut next);
-    next.epoch = next.epoch.max(last.epoch) + 1;
-    next.write(run)?;
-    Ok(next)
-}
-
-/// Writes one again that was lost, or replaced by an older one.
-///
-/// # Errors
-/// If it cannot be written.
-pub(crate) fn restore(run: &RunDirectory, lost: &Roster) -> Result<(), Failure> {
-    let _alone = lock(run)?;
-    let is_older = |newest: Roster| newest.epoch < lost.epoch;
-    if Roster::read(run).is_none_or(is_older) { lost.write(run) } else { Ok(()) }
-}
-
 /// Whether the part that has begun by `cluster` knows the members as the newest roster has them: others see that it is there now, and may
 /// not have seen it before.
 pub(crate) fn is_newest(cluster: &Cluster, run: &RunDirectory) -> bool {
+    if cluster.etcd.is_some() {
+        return start::is_newest(cluster);
+    }
     !cluster.has_roster()
         || epoch(run).is_none_or(|newest| newest <= cluster.epoch)
         || Roster::read(run).is_none_or(|newest| newest.has_members_of(&Roster::from(cluster)))
-}
-
-/// Lets others know that a part refuses the roster of that epoch, and why.
-pub(crate) fn refuse(run: &RunDirectory, part: &str, epoch: u64, why: &str) {
-    let written = place(run).replace(&refusal(part), format!("{epoch} {why}\n").as_bytes());
-    let _ = written.inspect_err(|error| tracing::warn!(%error, "cannot write down why"));
-}
-
-/// Why a part refuses the roster of that epoch, if it does.
-pub fn refused(run: &RunDirectory, part: &str, epoch: u64) -> Option<String> {
-    let text = read(run, &refusal(part)).ok()?;
-    let (of, why) = text.trim_end().split_once(' ')?;
-    (of == epoch.to_string()).then(|| why.to_owned())
-}
-
-/// Removes what a part has left that is gone.
-pub(crate) fn forget(run: &RunDirectory, part: &str) {
-    let _ = std::fs::remove_file(place(run).path().join(refusal(part)));
-}
-
-fn refusal(part: &str) -> String {
-    format!("{part}.refused")
-}
-
-fn lock(run: &RunDirectory) -> Result<File, Failure> {
-    RunDirectory::open(place(run).path())?.lock(LOCK)?.ok_or_else(busy)
-}
-
-pub(crate) fn busy() -> Failure {
-    Failure::new("somebody else is changing the cluster at this moment: try again")
-}
-
-fn read(run: &RunDirectory, name: &str) -> io::Result<String> {
-    let mut text = String::new();
-    // The line, and what TOML makes longer of a file.
-    place(run).read(name)?.take(4 * FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
 }

@@ -19,7 +19,9 @@ use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, FrontEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
-use crate::sections::{Admission, Balancing, Baseline, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{
+    Admission, Balancing, Baseline, Etcd, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
+};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 use cache::{cache, cache_peers};
 use expect::{
@@ -43,6 +45,7 @@ const ADDRESSES_MAX: u32 = 4096;
 pub(crate) fn sections(file: &ClusterFile) -> Check {
     name(At::section("cluster").key("name"), "cluster", &file.cluster.name)?;
     secret(file)?;
+    etcd(file)?;
     verbs(&file.verbs)?;
     load(&file.load)?;
     balance(&file.balance)?;
@@ -262,7 +265,8 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     });
     for (at, kind, name, listen, &fabric_listen, &admin) in edges.chain(fronts) {
         let who = || format!("{} {name:?}", kind.rsplit(' ').next().unwrap_or_default());
-        expect(!(several && others_move) || fabric_listen.is_some(), at.key("fabric_listen"), || {
+        let must_be_asked = several && (others_move || file.etcd.is_some());
+        expect(!must_be_asked || fabric_listen.is_some(), at.key("fabric_listen"), || {
             let found = format!("{} has no control endpoint, and movers cannot read its requests", who());
             (
                 found,
@@ -308,6 +312,43 @@ fn secret(file: &ClusterFile) -> Check {
     expect(cluster.secret.is_none() || cluster.secret_file.is_none(), at.key("secret_file"), || {
         ("secret and secret_file are given".into(), "one of them".into())
     })
+}
+
+fn etcd(file: &ClusterFile) -> Check {
+    let Some(Etcd { endpoints, certificate, key, user, password_file, .. }) = &file.etcd else {
+        return Ok(());
+    };
+    let at = At::section("etcd");
+    expect(!endpoints.is_empty(), at.key("endpoints"), || {
+        (
+            "no endpoint".into(),
+            "the addresses of etcd's servers, such as [\"https://e1.example:2379\"]".into(),
+        )
+    })?;
+    for (i, endpoint) in endpoints.iter().enumerate() {
+        let is_one = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+        expect(is_one, at.key("endpoints").item(i), || {
+            (format!("endpoint {}", excerpt(endpoint)), "https://HOST:PORT or http://HOST:PORT".into())
+        })?;
+    }
+    expect(certificate.is_some() == key.is_some(), at.key("certificate"), || {
+        ("one of certificate and key".into(), "both, or none".into())
+    })?;
+    expect(user.is_some() == password_file.is_some(), at.key("user"), || {
+        ("one of user and password_file".into(), "both, or none".into())
+    })?;
+    let of_several = file.cluster.secret_file.is_some() && file.cluster.fabric != Fabric::Shm;
+    let (found, expected) = match (&file.cluster.secret, of_several) {
+        (Some(_), _) => {
+            ("a secret in the file, which etcd would hold", "secret_file, a path on each machine")
+        }
+        (None, false) => (
+            "[etcd] in the file of a cluster on one machine",
+            "secret_file, and a fabric that reaches other machines",
+        ),
+        (None, true) => return Ok(()),
+    };
+    Err(Problem { at, found: found.into(), expected: expected.into() })
 }
 
 fn verbs(verbs: &Verbs) -> Check {

@@ -20,7 +20,8 @@ use crate::lines::At;
 use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
 use crate::sections::{
-    Admission, Balancing, Baseline, CachePeer, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
+    Admission, Balancing, Baseline, CachePeer, Caching, Etcd, Ganglia, Limits, Load, Reconfig, Verbs,
+    Workload,
 };
 use crate::slots::{Capacity, SlotTable, Standing};
 use crate::words::{Configuration, Fabric, MovedBy, Service};
@@ -50,6 +51,8 @@ pub struct Cluster {
     pub fabric: Fabric,
     /// The secret that its processes share, if they are on several machines.
     pub secret: Option<Secret>,
+    /// Where its file is kept, if they are on several machines and it can change while they run.
+    pub etcd: Option<Etcd>,
     /// The RDMA device that they use, if any.
     pub verbs: Verbs,
     /// How load gets from the nodes to the edges.
@@ -229,7 +232,7 @@ impl Cluster {
         reuse: bool,
     ) -> std::result::Result<Cluster, Problem> {
         check::sections(file)?;
-        if !file.has_only_caches() {
+        if !file.has_only_caches() && !file.is_short() {
             check::entries(file)?;
         }
         let pool: usize = file.nodes.iter().map(|entry| entry.count).sum();
@@ -264,6 +267,7 @@ impl Cluster {
             run_dir,
             fabric: file.cluster.fabric,
             secret: secret(&file.cluster),
+            etcd: file.etcd.clone(),
             verbs: file.verbs.clone(),
             load: Load { scheme: file.scheme(), ..file.load.clone() },
             balance: Balancing { weights: weights(file), policy: file.balance_policy() },
@@ -285,13 +289,17 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Whether its parts share a roster, since they share the memory of one machine: caches may join and leave while they run.
-    pub fn has_roster(&self) -> bool {
+    /// Whether its parts share the memory of one machine: caches may join and leave while they run.
+    pub fn is_of_one_machine(&self) -> bool {
         self.secret.is_none() && matches!(self.fabric, Fabric::Auto | Fabric::Shm)
     }
 
-    /// Whether nodes may join and leave while its parts run: these are on one machine, where they share a roster; they read load by
-    /// themselves, and no node takes locks or keeps what edges look up by the names of all nodes.
+    /// Whether its parts share a roster, by which the cluster can change while it runs: they are on one machine, or etcd has it.
+    pub fn has_roster(&self) -> bool {
+        self.is_of_one_machine() || self.etcd.is_some()
+    }
+
+    /// Whether nodes may join and leave while its parts run: these share a roster; they read load by themselves, and no node takes locks or keeps what edges look up by the names of all nodes.
     pub fn is_open(&self) -> bool {
         let is_read = self.load.scheme.is_one_sided() || self.load.scheme == Scheme::Auto;
         self.has_roster() && is_read && self.baseline.by == MovedBy::Edge && !self.cache.documents
@@ -327,6 +335,12 @@ impl Cluster {
 }
 
 impl ClusterFile {
+    /// Whether it has no part of a cluster, but says where etcd has its file.
+    pub fn is_short(&self) -> bool {
+        let is_empty = self.sites.is_empty() && self.nodes.is_empty() && self.cache.peers.is_empty();
+        is_empty && self.edges.is_empty() && self.fronts.is_empty() && self.etcd.is_some()
+    }
+
     /// Whether it has caches, and neither sites nor nodes nor edges.
     pub(crate) fn has_only_caches(&self) -> bool {
         let is_empty = self.sites.is_empty() && self.nodes.is_empty();
@@ -464,7 +478,7 @@ fn nodes(
     sites: &[Site],
     pool: usize,
 ) -> std::result::Result<Vec<(Node, usize)>, Problem> {
-    if file.has_only_caches() {
+    if file.has_only_caches() || file.is_short() {
         return Ok(Vec::new());
     }
     let wanted: usize = sites.iter().map(|site| site.nodes).sum();

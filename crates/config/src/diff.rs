@@ -5,7 +5,7 @@ mod class;
 
 use std::collections::BTreeSet;
 
-use class::{ADMISSION, COMMANDS, Class, FOREIGN, class};
+use class::{ADMISSION, COMMANDS, Class, FOREIGN, REACH, class};
 use toml::{Table, Value};
 
 use crate::cluster::Cluster;
@@ -123,7 +123,10 @@ impl Pair<'_> {
         // The edges are among them.
         let movers = || fronts.values().map(|front| front.name.clone());
         let agents = || nodes.values().filter(|node| node.is_foreign && !node.is_exclusive);
+        let is_asked_there = self.old_cluster.etcd.is_some() && key.ends_with(".fabric_listen");
         let parts: Vec<String> = match class {
+            // Who is not at the new address yet would seem to have ended.
+            _ if is_asked_there && !matches!(class, CacheMember(_)) => return Takes::Stop(REACH),
             Live => return Takes::Nothing,
             Policy if self.old_cluster.baseline.by == MovedBy::Edge => return Takes::Nothing,
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
@@ -132,7 +135,7 @@ impl Pair<'_> {
             }
             Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
-            CacheMember(why) if !self.old_cluster.has_roster() => return Takes::Stop(why),
+            CacheMember(why) if !self.old_cluster.is_of_one_machine() => return Takes::Stop(why),
             CacheMember(_) => return Takes::Nothing,
             Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             Member(_) if self.differs(Cluster::has_admission) => return Takes::Stop(ADMISSION),

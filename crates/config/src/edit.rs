@@ -5,15 +5,18 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, value};
 /// The arrays whose entries have names, in the order in which one is looked for.
 const KINDS: [&str; 5] = ["node", "edge", "front", "cache.peer", "site"];
 
-/// Adds a node with a foreign server.
+/// Adds a node with a foreign server, and where its control endpoint is, on several machines.
 ///
 /// # Errors
 /// In words, if the text is no TOML.
-pub fn add_node(text: &str, name: &str, server: &str) -> Result<String, String> {
+pub fn add_node(text: &str, name: &str, server: &str, fabric_listen: Option<&str>) -> Result<String, String> {
     let mut file = without(text, name)?;
     let mut entry = Table::new();
     entry["name"] = value(name);
     entry["server"] = value(server);
+    if let Some(address) = fabric_listen {
+        entry["fabric_listen"] = value(address);
+    }
     push(&mut file, "node", entry)?;
     Ok(file.to_string())
 }
@@ -31,6 +34,36 @@ pub fn add_cache(text: &str, name: &str, listen: &str, memory_mb: Option<u32>) -
         entry["memory_mb"] = value(i64::from(memory_mb));
     }
     push(&mut file, "cache.peer", entry)?;
+    Ok(file.to_string())
+}
+
+/// Says where etcd has the file, which does not say so yet.
+///
+/// # Errors
+/// In words, if the text is no TOML.
+pub fn add_etcd(text: &str, endpoints: &[String]) -> Result<String, String> {
+    let mut file = read(text)?;
+    let mut table = Table::new();
+    table["endpoints"] = value(endpoints.iter().collect::<toml_edit::Array>());
+    // Behind [cluster], where a reader looks for it.
+    let place = file.get("cluster").and_then(Item::as_table).and_then(Table::position);
+    table.set_position(place);
+    file["etcd"] = Item::Table(table);
+    Ok(file.to_string())
+}
+
+/// What a machine's own file needs to say: whose it is, its secret, and where etcd has the rest.
+///
+/// # Errors
+/// In words, if the text is no TOML.
+pub fn short(text: &str) -> Result<String, String> {
+    let mut file = read(text)?;
+    file.as_table_mut().retain(|key, _| ["cluster", "etcd"].contains(&key));
+    if let Some(cluster) = file.get_mut("cluster").and_then(Item::as_table_mut) {
+        cluster.retain(|key, _| ["name", "run_dir", "secret_file"].contains(&key));
+        cluster.decor_mut().clear();
+    }
+    file.set_trailing("");
     Ok(file.to_string())
 }
 
@@ -177,11 +210,11 @@ server = \"127.0.0.1:7102\"
 
     #[test]
     fn what_stays_stays_as_it_was_written() {
-        let added = add_node(TEXT, "web9", "127.0.0.1:8080").unwrap();
+        let added = add_node(TEXT, "web9", "127.0.0.1:8080", None).unwrap();
         assert_eq!(added, format!("{TEXT}\n[[node]]\nname = \"web9\"\nserver = \"127.0.0.1:8080\"\n"));
         assert_eq!(ClusterFile::parse(&added, "x").unwrap().nodes.len(), 3);
         assert_eq!(remove(&added, "web9").unwrap(), TEXT);
-        let taken = add_node(TEXT, "shop", "127.0.0.1:8080").unwrap_err();
+        let taken = add_node(TEXT, "shop", "127.0.0.1:8080", None).unwrap_err();
         assert!(taken.contains("it has a [[site]] of the name \"shop\" already"), "{taken}");
 
         let left = remove(TEXT, "n1").unwrap();

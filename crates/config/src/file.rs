@@ -17,7 +17,7 @@ use sidelong_state::Drain;
 use crate::address;
 use crate::secret::SecretText;
 use crate::sections::{
-    Admission, Balancing, Baseline, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
+    Admission, Balancing, Baseline, Caching, Etcd, Ganglia, Limits, Load, Reconfig, Verbs, Workload,
 };
 use crate::time;
 use crate::words::{ControlledBy, Fabric, Forwarded, Proxy, Service};
@@ -30,6 +30,9 @@ pub struct ClusterFile {
     /// `[cluster]`.
     #[serde(default)]
     pub cluster: Identity,
+    /// `[etcd]`, for a cluster on several machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<Etcd>,
     /// `[verbs]`.
     #[serde(default)]
     pub verbs: Verbs,

@@ -42,8 +42,8 @@ pub use parse::FILE_BYTES_MAX;
 pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
 pub use sections::{
-    Admission, Balancing, Baseline, CACHE_PEERS_MAX, CachePeer, Caching, Ganglia, Limits, Load, Reconfig,
-    Verbs, Workload,
+    Admission, Balancing, Baseline, CACHE_PEERS_MAX, CachePeer, Caching, Etcd, Ganglia, Limits, Load,
+    Reconfig, Verbs, Workload,
 };
 pub use sidelong_layout::Slots;
 pub use sidelong_os::ServerAddress;

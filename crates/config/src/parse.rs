@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, Tls};
 use crate::lines::{At, key_at, line_at};
+use crate::sections::Etcd;
 use crate::slots::SlotTable;
 
 /// Most bytes of a cluster file.
@@ -51,6 +52,13 @@ impl ClusterFile {
             file.paths_from(directory);
         }
         Ok(file)
+    }
+
+    /// A path that is not absolute, and so means another file on each machine, if there is one. `run_dir` is each machine's own.
+    pub fn relative_path(&self) -> Option<PathBuf> {
+        let mut file = self.clone();
+        file.cluster.run_dir = None;
+        file.paths().into_iter().find(|path| !path.is_absolute()).cloned()
     }
 
     /// Reads and checks a text that errors call `name`. Relative paths in it stay relative.
@@ -102,6 +110,14 @@ impl ClusterFile {
 
     /// Takes relative paths from `directory`.
     fn paths_from(&mut self, directory: &Path) {
+        for path in self.paths() {
+            // An absolute path stays what it is.
+            *path = directory.join(std::mem::take::<PathBuf>(path));
+        }
+    }
+
+    /// All that are the names of files.
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.root, &mut node.cgroup]);
         let workload = self.workload.iter_mut().map(|workload| &mut workload.trace);
         let cluster = [&mut self.cluster.run_dir, &mut self.cluster.secret_file];
@@ -112,11 +128,12 @@ impl ClusterFile {
             edges.extend(&mut edge.client_ca);
             edges.extend(edge.tls.iter_mut().flat_map(|Tls { certificate, key }| [certificate, key]));
         }
+        let etcd = self.etcd.iter_mut().flat_map(|etcd| {
+            let Etcd { ca, certificate, key, password_file, state_dir, .. } = etcd;
+            [ca, certificate, key, password_file, state_dir]
+        });
         let fronts = self.fronts.iter_mut().flat_map(|front| [&mut front.dir, &mut front.socket]).flatten();
-        for path in optional.chain(edges).chain(fronts) {
-            // An absolute path stays what it is.
-            *path = directory.join(std::mem::take::<PathBuf>(path));
-        }
+        optional.chain(edges).chain(fronts).chain(etcd.flatten()).collect()
     }
 }
 

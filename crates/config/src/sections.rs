@@ -269,6 +269,33 @@ impl Default for Ganglia {
     }
 }
 
+/// `[etcd]`: where a cluster on several machines keeps its file, so that it can change while it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Etcd {
+    /// The addresses of one etcd's servers, such as `https://e1.example:2379`. At least one.
+    pub endpoints: Vec<String>,
+    /// PEM file with the authority of their certificates. Default none: no certificate is trusted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// PEM file with the certificate that etcd asks its clients for, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Name of a user of etcd, who reads and writes what is under `/sidelong/NAME/`. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// File of mode 0600 with the user's password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// Directory in which each machine keeps the newest file, to start without etcd after a restart of the machine. Default none: it is
+    /// kept in `run_dir` alone, which such a restart empties.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<PathBuf>,
+}
+
 /// Most `[[cache.peer]]` of a cluster.
 pub const CACHE_PEERS_MAX: usize = 64;
 

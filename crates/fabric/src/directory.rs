@@ -212,6 +212,12 @@ impl RunDirectory {
         Ok(lock(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
     }
 
+    /// Whether a process has the lock of that name.
+    pub fn is_locked(&self, name: &str) -> bool {
+        self.read(name)
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+    }
+
     /// Removes the directory and everything in it, as far as that can be removed.
     pub fn remove(&self) {
         // The walk shows that no other user can replace a component of the path before it is used again.
@@ -252,8 +258,7 @@ impl RunDirectory {
     /// Whether a live process has claimed the directory. Creates nothing, so it suits readers; a process that claims the
     /// directory at this moment retries.
     pub fn is_claimed(&self) -> bool {
-        let lock = self.read("lock");
-        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+        self.is_locked("lock")
     }
 
     /// The secret of the processes that use this directory, all on this machine and of one user. The first caller

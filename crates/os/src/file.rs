@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 
 /// Opens a regular file for reading.
 ///
@@ -18,6 +20,19 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     Ok(file)
+}
+
+/// Checks that nobody but root and the user of this process may read or change a file.
+///
+/// # Errors
+/// If others may, in words that say what to do.
+pub fn check_private(file: &File) -> Result<(), String> {
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    let mode = found.mode() & 0o777;
+    if !found.is_file() || mode & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&found.uid()) {
+        return Err(format!("others may read or change it (mode {mode:o}): make it a file of mode 0600"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::by_hand::{self, DrainArgs, MoveArgs, ResumeArgs};
 use crate::cache::{self, CacheArgs};
 use crate::config::{self, ConfigArgs};
+use crate::etcd::{self, ClusterArgs};
 use crate::event::{self, Event};
 use crate::failure::Failure;
 use crate::front::{self, FrontArgs};
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     Move(MoveArgs),
     /// Have the parts of a running cluster adopt its changed file: all of them, or none.
     Reload(ReloadArgs),
+    /// Show or change the file of a cluster on several machines, which etcd has.
+    Cluster(ClusterArgs),
     /// Have a node or a cache join a running cluster.
     Join(JoinArgs),
     /// Have a node, edge, front, cache or site leave a running cluster, once no request is left there.
@@ -114,6 +117,7 @@ impl Command {
             Command::Resume(args) => by_hand::resume(args, is_quiet),
             Command::Move(args) => by_hand::move_to(args, is_quiet),
             Command::Reload(args) => reload::run(args, is_quiet),
+            Command::Cluster(args) => etcd::run(args, is_quiet),
             Command::Join(args) => members::join(args, is_quiet),
             Command::Leave(args) => members::leave(args, is_quiet, part_of),
             Command::Remove(args) => remove::run(args, is_quiet),

@@ -18,7 +18,10 @@ pub(crate) static IS_LAB: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// If it cannot be read or used, or has a baseline that this program does not take.
 pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
-    let file = ClusterFile::load(path)?;
+    let mut file = ClusterFile::load(path)?;
+    if file.is_short() {
+        file = roster::whole(&file)?;
+    }
     if file.baseline.is_none() || IS_LAB.load(Ordering::Relaxed) {
         return Ok(file);
     }
@@ -26,6 +29,11 @@ pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
     Err(Failure::new(format!(
         "{path} has [baseline], which is for comparisons: leave it out, or use sidelong-lab"
     )))
+}
+
+/// What the file at `path` says, even if that is only where etcd has the rest.
+pub(crate) fn short(path: &Path) -> Result<Cluster, Failure> {
+    Ok(ClusterFile::load(path)?.cluster()?)
 }
 
 /// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.

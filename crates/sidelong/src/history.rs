@@ -72,14 +72,21 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
     };
     let nodes = || cluster.nodes.values().map(|node| node.name.as_str());
     let sites = || cluster.sites.values().map(|site| site.name.as_str());
-    if let Some(node) = args.node.as_ref().filter(|name| !nodes().any(|node| node == *name)) {
-        return Err(unknown("node", node, nodes().collect()));
-    }
-    if let Some(site) = args.site.as_ref().filter(|name| !sites().any(|site| site == *name)) {
-        return Err(unknown("site", site, sites().collect()));
-    }
     let fronts = cluster.fronts.values().map(|front| front.name.as_str());
     let all = Histories::read(&RunDirectory::at(&cluster.run_dir), fronts.chain(nodes()).chain([BY_HAND]))?;
+    // Who has left is in the history alone.
+    let of_node = |node: &str| all.records.iter().any(|record| record.node.as_deref() == Some(node));
+    let of_site = |site: &str| {
+        all.records.iter().any(|record| record.from.as_deref() == Some(site) || record.to == site)
+    };
+    if let Some(node) = args.node.as_ref().filter(|name| !nodes().any(|node| node == *name) && !of_node(name))
+    {
+        return Err(unknown("node", node, nodes().collect()));
+    }
+    if let Some(site) = args.site.as_ref().filter(|name| !sites().any(|site| site == *name) && !of_site(name))
+    {
+        return Err(unknown("site", site, sites().collect()));
+    }
     if all.unread > 0 {
         tracing::warn!(lines = all.unread, "some lines of the history cannot be read; they are left out");
     }

@@ -10,6 +10,7 @@ mod cli;
 mod cluster;
 mod config;
 mod duration;
+mod etcd;
 mod event;
 mod failure;
 mod front;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sidelong_app::reload::Reload;
+use sidelong_app::roster::Place;
 use sidelong_config::edit;
 
 use crate::cluster;
@@ -38,6 +39,9 @@ struct NodeArgs {
     /// Where the server answers: HOST:PORT, or unix:/PATH.
     #[arg(long, value_name = "ADDRESS")]
     server: String,
+    /// Its control endpoint, on several machines: an address and a port of its agent's machine that the others can reach.
+    #[arg(long, value_name = "ADDRESS")]
+    fabric_listen: Option<String>,
     #[command(flatten)]
     of: FileArgs,
 }
@@ -97,6 +101,7 @@ Exit codes: 0 once all parts that run know it; 2 if not, with the reason, and wi
 Examples:
   sidelong join node web9 --server 10.0.0.29:8080 --config cluster.toml
   sidelong node web9 --config cluster.toml
+  sidelong join node web9 --server 10.0.0.29:8080 --fabric-listen 10.0.0.29:7201 --config cluster.toml
   sidelong join cache c4 --listen 127.0.0.1:11214 --config cluster.toml
   sidelong cache c4 --config cluster.toml";
 
@@ -119,10 +124,17 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
         Member::Node(node) => ("node", &node.name, &node.of),
         Member::Cache(cache) => ("cache", &cache.name, &cache.of),
     };
+    if let Member::Node(NodeArgs { fabric_listen: None, .. }) = &args.member
+        && cluster::short(&of.config)?.etcd.is_some()
+    {
+        return Err(Failure::new(format!(
+            "with {name}: parts on other machines must reach its agent: say --fabric-listen ADDRESS"
+        )));
+    }
     let file = (&*of.config, of.timeout);
     let Changed { epoch, others, proxies } =
         change(file, ("with", name), false, |text| match &args.member {
-            Member::Node(node) => edit::add_node(text, name, &node.server),
+            Member::Node(node) => edit::add_node(text, name, &node.server, node.fabric_listen.as_deref()),
             Member::Cache(cache) => edit::add_cache(text, name, &cache.listen, cache.memory_mb),
         })?;
     let file = of.config.display();
@@ -166,6 +178,15 @@ fn change(
     waits: bool,
     edit: impl FnOnce(&str) -> Result<String, String>,
 ) -> Result<Changed, Failure> {
+    let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
+    let place = Place::new(&cluster::short(config)?)?;
+    if place.is_far() {
+        let named = |why: String| Failure::new(format!("the file in etcd: {why}"));
+        let before = place.text()?;
+        let after = edit(&before).map_err(named)?;
+        let reload = Reload::of_text(place, after, "the file in etcd", Some(&before)).map_err(refused)?;
+        return carry_out(reload, String::new(), (config, timeout), waits);
+    }
     let path = found(config)?;
     let _alone = alone(&path)?;
     let named = |why: String| Failure::new(format!("{}: {why}", config.display()));
@@ -177,22 +198,28 @@ fn change(
         };
     let after = edit(&before).map_err(named)?;
     replace(&path, &after)?;
-    let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
     let reload = cluster::load(&path).and_then(Reload::new).map_err(refused);
-    let reloaded = reload.and_then(|reload| {
-        let at_first = reload.changes.iter().filter(|change| change.key.ends_with(".nodes"));
-        let at_first = at_first.filter_map(|change| Some((&change.key, change.new.as_ref()?)));
-        let fewer = at_first
-            .map(|(key, now)| format!("{key} is {now} now, as there are fewer nodes to start with\n"));
-        let proxies = fewer.collect::<String>() + &proxies(&reload, config);
-        Ok(Changed { epoch: reload.carry_out(timeout, waits)?, others, proxies })
-    });
+    let reloaded = reload.and_then(|reload| carry_out(reload, others, (config, timeout), waits));
     reloaded.map_err(|Failure(why)| {
         let is_untouched = std::fs::read_to_string(&path).is_ok_and(|text| text == after);
         let back = if is_untouched { replace(&path, &before) } else { Ok(()) };
         let _ = back.inspect_err(|Failure(error)| tracing::error!("the file stays changed: {error}"));
         Failure::new(why)
     })
+}
+
+fn carry_out(
+    reload: Reload,
+    others: String,
+    (config, timeout): (&Path, Duration),
+    waits: bool,
+) -> Result<Changed, Failure> {
+    let at_first = reload.changes.iter().filter(|change| change.key.ends_with(".nodes"));
+    let at_first = at_first.filter_map(|change| Some((&change.key, change.new.as_ref()?)));
+    let fewer =
+        at_first.map(|(key, now)| format!("{key} is {now} now, as there are fewer nodes to start with\n"));
+    let proxies = fewer.collect::<String>() + &proxies(&reload, config);
+    Ok(Changed { epoch: reload.carry_out(timeout, waits)?, others, proxies })
 }
 
 /// Replaces a file whole, with the owner and the rights of the one before.

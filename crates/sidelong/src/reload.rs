@@ -52,25 +52,53 @@ Examples:
 pub(crate) fn run(args: &ReloadArgs, is_quiet: bool) -> Result<(), Failure> {
     let _alone = if args.dry_run { None } else { Some(alone(&found(&args.config)?)?) };
     let reload = Reload::new(cluster::load(&args.config)?)?;
-    let told = told(&reload.changes) + &proxies(&reload, &args.config);
     let file = args.config.display().to_string();
-    let said = if args.dry_run {
+    let said = carry_out(reload, (&file, &args.config), args.dry_run, (args.timeout, args.wait))?;
+    if is_quiet { Ok(()) } else { say(said) }
+}
+
+/// Has the parts adopt what messages call `file`, unless it `is_dry`. Returns what was, or would be, done.
+pub(crate) fn carry_out(
+    reload: Reload,
+    (file, config): (&str, &Path),
+    is_dry: bool,
+    (timeout, waits): (Duration, bool),
+) -> Result<String, Failure> {
+    let told = told(&reload.changes) + &members(&reload, config) + &proxies(&reload, config);
+    if is_dry {
         if reload.changes.iter().any(|change| matches!(change.takes, Takes::Stop(_))) {
             say(told)?;
             return Err(Failure::new(format!("{file}: a reload would be refused: stop all parts first")));
         }
-        told
-    } else {
-        let (is_needed, restarts) = (reload.is_needed(), restarts(&reload.changes));
-        let epoch = reload.carry_out(args.timeout, args.wait)?;
-        match is_needed {
-            true => format!("{told}{file}: all parts that run go by it (epoch {epoch}){restarts}\n"),
-            false => {
-                format!("{file}: nothing has changed, and all parts that run go by it (epoch {epoch})\n")
-            }
-        }
-    };
-    if is_quiet { Ok(()) } else { say(said) }
+        return Ok(told);
+    }
+    let (is_needed, restarts) = (reload.is_needed(), restarts(&reload.changes));
+    let all = if reload.is_of_several() { "all parts that answer go" } else { "all parts that run go" };
+    let epoch = reload.carry_out(timeout, waits)?;
+    Ok(match is_needed {
+        true => format!("{told}{file}: {all} by it (epoch {epoch}){restarts}\n"),
+        false => format!("{file}: nothing has changed, and {all} by it (epoch {epoch})\n"),
+    })
+}
+
+/// Most parts that are listed.
+const LISTED_MAX: usize = 8;
+
+/// Which parts come and go, a line each.
+fn members(reload: &Reload, config: &Path) -> String {
+    let (ends, starts, config) = (reload.ends(), reload.starts(), config.display());
+    let mut out = String::new();
+    for name in ends.iter().take(LISTED_MAX) {
+        let _ = writeln!(out, "{name} leaves: its part ends once its requests have");
+    }
+    for (kind, name) in starts.iter().take(LISTED_MAX) {
+        let _ = writeln!(out, "{name} joins: start it by `sidelong {kind} {name} --config {config}`");
+    }
+    let more = ends.len().saturating_sub(LISTED_MAX) + starts.len().saturating_sub(LISTED_MAX);
+    if more > 0 {
+        let _ = writeln!(out, "and {} that leave or join", some(more, "more part"));
+    }
+    out
 }
 
 /// The cluster file, which may be a link to where it is kept.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use sidelong_app::history::{self, Holder};
-use sidelong_app::roster::{self, Roster, Share};
+use sidelong_app::roster::{self, Place, Presence, Roster, Share};
 use sidelong_app::some;
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{DocumentStatus, PeerStatus, SiteStatus, Status};
@@ -74,18 +74,19 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     };
     let cluster = cluster::any(&file, None)?;
     let run = RunDirectory::at(&cluster.run_dir);
-    let behind = behind(&cluster, &run);
+    let (behind, etcd) = behind(&cluster)?;
     let asked = ask(&cluster);
     let has_caches_here = cluster.has_only_caches() && cluster.has_roster();
     if !has_caches_here && asked.iter().all(|(_, answer)| answer.is_err()) {
         let why =
             asked.iter().filter_map(|(name, answer)| Some(format!("{name} {}", answer.as_ref().err()?.said)));
         let why = why.collect::<Vec<_>>().join(", ");
+        etcd.iter().for_each(|why| tracing::warn!("{why}"));
         behind.iter().for_each(|part| tracing::warn!("{}", part.plain(cluster.epoch).trim_end()));
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
     let mut report = Report::new(&cluster, &asked);
-    report.behind = behind;
+    (report.behind, report.etcd) = (behind, etcd);
     report.caches = roster::caches(&cluster);
     for (name, share) in report.caches.iter_mut().filter(|(_, share)| *share == Share::Has) {
         let cache = cluster.caches.values().find(|cache| cache.name == *name);
@@ -112,18 +113,24 @@ fn answers(cache: SocketAddr) -> bool {
     asked().is_ok()
 }
 
-/// The parts on this machine that do not go by the cluster file that was adopted last.
-fn behind(cluster: &Cluster, run: &RunDirectory) -> Vec<Behind> {
-    let Some(newest) = Roster::read(run).filter(|newest| newest.epoch == cluster.epoch) else {
-        return Vec::new();
+/// The parts that run and do not go by the cluster file that was adopted last, and what is wrong with etcd.
+fn behind(cluster: &Cluster) -> Result<(Vec<Behind>, Option<String>), Failure> {
+    let place = Place::new(cluster)?;
+    let newest = Roster::read(place.run()).filter(|newest| newest.epoch == cluster.epoch);
+    let Some(newest) = newest.or_else(|| place.is_far().then(|| Roster::from(cluster))) else {
+        return Ok((Vec::new(), None));
     };
-    let parts = newest.epochs(run).into_iter().filter(|(_, epoch)| *epoch != Some(newest.epoch));
-    let for_s = roster::age(run).map(|age| age.as_secs());
-    let behind = |(part, epoch): (String, Option<u64>)| {
-        let refused = roster::refused(run, &part, newest.epoch);
-        Behind { part, epoch, for_s, refused }
+    let parts = place.parts(&newest);
+    let etcd = place.trouble(&newest);
+    let for_s = roster::age(place.run()).map(|age| age.as_secs());
+    let behind = |(part, presence): (String, Presence)| match presence {
+        Presence::Runs { epoch, refused } if epoch.is_none_or(|epoch| epoch < newest.epoch) => {
+            let refused = refused.filter(|(of, _)| *of == newest.epoch).map(|(_, why)| why);
+            Some(Behind { part, epoch, for_s, refused })
+        }
+        _ => None,
     };
-    parts.map(behind).collect()
+    Ok((parts.into_iter().filter_map(behind).collect(), etcd))
 }
 
 /// Admission for a site in short.
@@ -209,6 +216,9 @@ struct Report<'a> {
     epoch: u64,
     /// Parts that run and go by another.
     behind: Vec<Behind>,
+    /// Why the parts go on without etcd, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etcd: Option<String>,
     rule: AdmissionRule,
     edges: Vec<EdgeReport<'a>>,
     /// Connections closed at accept.
@@ -303,8 +313,9 @@ struct SiteReport<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The parts that are behind, and the caches that do not serve their keys, a line each.
+    /// What is wrong with etcd, the parts that are behind, and the caches that do not serve their keys, a line each.
     fn plain_members(&self) -> String {
+        let etcd = self.etcd.iter().map(|why| format!("the parts go on by what they know: {why}\n"));
         let behind = self.behind.iter().map(|behind| behind.plain(self.epoch));
         let caches = self.caches.iter().filter_map(|(name, share)| {
             let said = match share {
@@ -322,7 +333,7 @@ impl<'a> Report<'a> {
             };
             Some(format!("cache {name} {said}\n"))
         });
-        behind.chain(caches).collect()
+        etcd.chain(behind).chain(caches).collect()
     }
 
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
@@ -333,6 +344,7 @@ impl<'a> Report<'a> {
             cluster: &cluster.name,
             epoch: cluster.epoch,
             behind: Vec::new(),
+            etcd: None,
             rule: cluster.admission.rule,
             edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
+use sidelong_etcd::{Access, Client, Keys, Then};
+
 use crate::{Cluster, Running, skipped};
 
 /// The port of the first for clients; each has another one for the others.
@@ -71,6 +73,26 @@ impl Etcd {
     /// Ends a server as a crash would.
     pub fn kill(&mut self, server: usize) {
         self.servers[server].take().map(Running::kill);
+    }
+
+    /// Takes all that a server has, which does not run.
+    pub fn wipe(&mut self, server: usize) {
+        std::fs::remove_dir_all(&self.data[server]).unwrap();
+    }
+
+    fn client(&self) -> Client {
+        let endpoints = self.endpoints().iter().map(|endpoint| endpoint.parse().unwrap()).collect();
+        Client::new(Access::new(endpoints, None, None, None).unwrap()).unwrap()
+    }
+
+    /// Stores an entry.
+    pub fn put(&self, key: &str, value: &str) {
+        self.client().transact(&[], &[Then::Put { key, value: value.as_bytes(), lease: None }]).unwrap();
+    }
+
+    /// What an entry holds.
+    pub fn get(&self, key: &str) -> String {
+        String::from_utf8(self.client().get(Keys::One(key)).unwrap().entries.pop().unwrap().value).unwrap()
     }
 
     /// Where clients ask.

@@ -2,13 +2,15 @@
 //! others.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_config::{ClusterFile, Fabric, NodeEntry};
+use sidelong_config::{self as config, ClusterFile, Fabric, NodeEntry};
 
+use crate::etcd::Etcd;
 use crate::{Cluster, Here, Running, SetOnDrop, eventually, metrics, try_get};
 
 /// Their secret.
@@ -22,6 +24,8 @@ pub struct Machines {
     pub cluster: Cluster,
     /// Only for their addresses.
     pub others: Vec<Cluster>,
+    /// Where the machines keep what etcd has, as their own files say.
+    pub own_state_dir: Option<PathBuf>,
 }
 
 impl Machines {
@@ -42,18 +46,41 @@ impl Machines {
             let admin = node.admin.map(|admin| machine.at(admin.port()));
             *node = NodeEntry { fabric_listen: Some(machine.at(port)), admin, ..entry };
         }
-        Machines { cluster, others }
+        Machines { cluster, others, own_state_dir: None }
+    }
+
+    /// Has etcd keep its file: the machines' own files are short.
+    pub fn kept_by(&mut self, etcd: &Etcd) {
+        let (secret, ports) = (self.cluster.path("secret"), FABRIC + 10..);
+        write_secret(&secret, SECRET);
+        let file = &mut self.cluster.file;
+        file.cluster.secret_file = Some(secret);
+        file.etcd = Some(config::Etcd { endpoints: etcd.endpoints(), ..config::Etcd::default() });
+        for (edge, port) in file.edges.iter_mut().zip(ports) {
+            edge.fabric_listen = Some(SocketAddr::new(edge.listen.ip(), port));
+        }
     }
 
     /// What a part's machine has: its directory, with this secret, and its file.
     fn machine(&self, secret: &str, name: &str) -> (PathBuf, ClusterFile) {
         let directory = self.cluster.path(name);
         fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("secret"), secret).unwrap();
-        fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        write_secret(&directory.join("secret"), secret);
         let mut file = self.cluster.file.clone();
+        if let Some(mut etcd) = file.etcd {
+            etcd.state_dir.clone_from(&self.own_state_dir);
+            file = ClusterFile { cluster: file.cluster, etcd: Some(etcd), ..ClusterFile::default() };
+        }
         file.cluster.run_dir = Some("run".into());
         (directory, file)
+    }
+
+    /// The file of a part's machine.
+    pub fn config(&self, name: &str) -> PathBuf {
+        let (directory, file) = self.machine(SECRET, name);
+        let config = directory.join("cluster.toml");
+        fs::write(&config, file.to_toml().unwrap()).unwrap();
+        config
     }
 
     /// Starts one part as a process, whose machine has this secret.
@@ -75,6 +102,13 @@ impl Machines {
     /// Starts one part as a process.
     pub fn part(&self, kind: &str, name: &str) -> Running {
         self.part_with(SECRET, kind, name, &[])
+    }
+
+    /// The whole file, written to where nobody reads it by itself.
+    pub fn whole(&self) -> PathBuf {
+        let path = self.cluster.path("whole.toml");
+        fs::write(&path, self.cluster.file.to_toml().unwrap()).unwrap();
+        path
     }
 
     /// Whether the edge answers for a site.
@@ -108,4 +142,9 @@ impl Machines {
             });
         });
     }
+}
+
+fn write_secret(path: &Path, secret: &str) {
+    fs::write(path, secret).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }

@@ -35,7 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "app",
         &[
             "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "workload",
-            "os", "tls",
+            "os", "tls", "etcd",
         ],
     ),
     (
@@ -45,7 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "trace", "workload",
         ],
     ),
-    ("testing", &["app", "config", "harness", "layout", "load"]),
+    ("testing", &["app", "config", "etcd", "harness", "layout", "load"]),
     ("perf", &["app", "config", "fabric", "figure", "layout", "load", "os"]),
     ("lab", &["perf", "config", "fabric", "harness", "os", "trace", "workload", "figure"]),
     (

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::follower::Follower;
 use crate::parts::{self, Parts};
 use crate::reload::homes::Entering;
-use crate::roster;
+use crate::roster::{self, Place};
 
 /// A cache looks at the roster after so many tenths of a second even if nothing was reported.
 const LOOKS_AFTER: u32 = 10;
@@ -113,6 +113,10 @@ impl Member {
 
     /// What tells which caches there are from now on, if that may change.
     pub(super) fn news(&self) -> Option<Box<dyn FnMut() -> News>> {
+        if !self.parts.cluster.is_of_one_machine() {
+            // Caches of several machines go by the file that they were started with.
+            return None;
+        }
         let (name, run) = (self.peer().name.clone(), self.parts.run.clone());
         let adopted = Arc::new(Mutex::new(None));
         let take = {
@@ -123,7 +127,7 @@ impl Member {
             }
         };
         // It states its epoch in its memory itself, once it is rid of what it keeps no more.
-        let mut follower = Follower::new(&name, &self.parts, Vec::new(), Box::new(take))?;
+        let mut follower = Follower::new(&name, &self.parts, None, Vec::new(), Box::new(take))?;
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let reports = inotify::init(flags).ok().filter(|reports| follower.report_to(reports).is_ok());
         let mut turn = 0_u32;
@@ -151,7 +155,8 @@ impl Member {
 
     /// Has it take its share of the keys: to be called once it serves.
     pub(super) fn enter(&self) -> Option<Entering> {
-        let Parts { cluster, run, .. } = &self.parts;
-        cluster.has_roster().then(|| Entering::start(self.peer().name.clone(), run.clone()))
+        let cluster = &self.parts.cluster;
+        let place = cluster.is_of_one_machine().then(|| Place::new(cluster).ok()).flatten();
+        place.map(|place| Entering::start(self.peer().name.clone(), place))
     }
 }

@@ -6,11 +6,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sidelong_config::CacheStanding;
-use sidelong_fabric::RunDirectory;
 
 use super::{Names, await_parts, difference};
 use crate::failure::Failure;
-use crate::roster::{self, Roster};
+use crate::roster::{self, Place, Roster};
 
 /// Longest wait of a cache that has started for the others to be rid of what they hand over: of 64 GiB, that takes some minutes.
 const ENTER_MAX: Duration = Duration::from_secs(600);
@@ -29,18 +28,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// If somebody else changes the cluster, a cache does not go by it within `wait`, or `stop` is set. Homes may then be changing: the next
 /// call ends that first.
 pub(super) fn hand_over(
-    run: &RunDirectory,
+    place: &Place,
     last: &mut Roster,
     edit: &dyn Fn(&mut Names),
     ending: &Names,
     (wait, stop): (Duration, &AtomicBool),
 ) -> Result<(), Failure> {
     for _ in 0..TRIES_MAX {
-        if try_to(run, last, edit, ending, (wait, stop))? {
+        if try_to(place, last, edit, ending, (wait, stop))? {
             return Ok(());
         }
         // A cache takes its share meanwhile, or another gives its own up.
-        let newest = Roster::read(run).filter(|newest| newest.has_members_of(last));
+        let newest = place.newest()?.filter(|newest| newest.has_members_of(last));
         *last = newest.ok_or_else(roster::busy)?;
     }
     Err(roster::busy())
@@ -48,21 +47,21 @@ pub(super) fn hand_over(
 
 /// As [`hand_over`]. False if somebody else has changed the shares of caches meanwhile.
 fn try_to(
-    run: &RunDirectory,
+    place: &Place,
     last: &mut Roster,
     edit: &dyn Fn(&mut Names),
     ending: &Names,
     (wait, stop): (Duration, &AtomicBool),
 ) -> Result<bool, Failure> {
-    let adopted = |roster: &Roster| await_parts(run, roster, Roster::cache_epochs, (wait, stop));
+    let adopted = |roster: &Roster| await_parts(place, roster, Place::caches, (wait, stop)).map(drop);
     let change = |last: &mut Roster, next: CacheStanding| {
         let mut is_as_last = true;
         let before = last.standing.caches.clone();
-        let changed = roster::change(run, last, |roster| {
+        let changed = place.change(last, |roster| {
             let now = &mut roster.standing.caches;
             is_as_last = *now == before;
             if is_as_last {
-                *now = CacheStanding { change: now.change + 1, ..next };
+                *now = CacheStanding { change: now.change + 1, ..next.clone() };
             }
         })?;
         if is_as_last {
@@ -110,15 +109,15 @@ pub(crate) struct Entering {
 
 impl Entering {
     /// For the cache of that name, which serves.
-    pub(crate) fn start(name: String, run: RunDirectory) -> Self {
+    pub(crate) fn start(name: String, place: Place) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let enter = move || {
             let (mut seen, mut failures) = (None, 0);
             while !stopped.load(Ordering::Relaxed) {
-                let newest = roster::epoch(&run);
+                let newest = roster::epoch(place.run());
                 if newest != seen {
-                    match enter(&name, &run, &stopped) {
+                    match enter(&name, &place, &stopped) {
                         Ok(()) => (seen, failures) = (newest, 0),
                         Err(Failure(why)) => {
                             failures += 1;
@@ -149,14 +148,14 @@ impl Drop for Entering {
     }
 }
 
-fn enter(name: &str, run: &RunDirectory, stop: &AtomicBool) -> Result<(), Failure> {
-    let mut last = Roster::read(run).ok_or_else(|| Failure::new("the roster is lost"))?;
+fn enter(name: &str, place: &Place, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut last = place.newest()?.ok_or_else(|| Failure::new("the roster is lost"))?;
     let caches = &last.standing.caches;
     if !last.has(name) || caches.had_share(name) || caches.ending.contains(name) {
         return Ok(());
     }
     let enters = |away: &mut Names| _ = away.remove(name);
-    hand_over(run, &mut last, &enters, &Names::new(), (ENTER_MAX, stop))?;
+    hand_over(place, &mut last, &enters, &Names::new(), (ENTER_MAX, stop))?;
     tracing::info!(epoch = last.epoch, "{name} has its share of the keys");
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use sidelong_config::{
-    CachePeer, Change, ClusterFile, Error, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme, SecretText,
-    Takes, Tls, diff, live,
+    CachePeer, Change, ClusterFile, Error, Etcd, FrontEntry, MovedBy, NodeEntry, Proxy, Ready, Scheme,
+    SecretText, Takes, Tls, diff, live,
 };
 
 const NODES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
@@ -49,6 +49,26 @@ fn equal_files_do_not_differ() {
         let again = ClusterFile::parse(&file.to_toml().unwrap(), "again").unwrap();
         assert_eq!(diff(&file, &again).unwrap(), []);
     }
+}
+
+#[test]
+fn a_part_stays_where_others_ask_for_it_while_etcd_has_the_file() {
+    let mut file = example();
+    let address = |port| Some(([10, 0, 0, 1], port).into());
+    file.cluster.secret_file = Some("/secret".into());
+    file.etcd = Some(Etcd { endpoints: vec!["http://e1:2379".into()], ..Etcd::default() });
+    for (port, node) in (7_000..).zip(&mut file.nodes) {
+        node.fabric_listen = address(port);
+    }
+    file.edges[0].fabric_listen = address(8_000);
+    let (key, takes) = only(changes_of(&file, |file| file.edges[0].fabric_listen = address(8_001)));
+    assert!(key.ends_with(".fabric_listen") && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    let moved = changes_of(&file, |file| {
+        file.etcd.as_mut().unwrap().endpoints = vec!["http://e2:2379".into()];
+    });
+    assert_eq!(only(moved), ("etcd.endpoints".into(), Takes::Nothing));
+    let (key, takes) = only(changes_of(&file, |file| file.etcd = None));
+    assert!(key == "etcd" && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn the_keys_that_are_commented_out_are_known() {
         let uncommented: String = text
             .lines()
             .map(|line| {
-                let is_toml = |rest: &&str| rest.starts_with("[[") || rest.split(' ').nth(1) == Some("=");
+                let is_toml = |rest: &&str| rest.starts_with('[') || rest.split(' ').nth(1) == Some("=");
                 let bare = line.strip_prefix("# ").filter(is_toml);
                 format!("{}\n", bare.unwrap_or(line))
             })

@@ -31,7 +31,7 @@ fn an_unknown_key_lists_the_known_ones() {
     let error = refused_after("[lode]\n");
     assert!(
         error.starts_with(
-            "cluster.toml:10: unknown field `lode`, expected one of `cluster`, `verbs`, `load`,"
+            "cluster.toml:10: unknown field `lode`, expected one of `cluster`, `etcd`, `verbs`, `load`,"
         ),
         "{error}"
     );
@@ -186,6 +186,30 @@ fn every_section_is_checked() {
         ),
         ("[limits]\nretries = 17\n", "11: retries is 17; expected from 0 to 16"),
         ("[limits]\nconnect_timeout_ms = 0\n", "11: connect_timeout_ms is 0; expected from 1 to 3600000"),
+        (
+            "[etcd]\n",
+            "10: no endpoint; expected the addresses of etcd's servers, such as [\"https://e1.example:2379\"]",
+        ),
+        (
+            "[etcd]\nendpoints = [\"e1:2379\"]\n",
+            "11: endpoint e1:2379; expected https://HOST:PORT or http://HOST:PORT",
+        ),
+        (
+            "[etcd]\nendpoints = [\"http://e1:2379\"]\nuser = \"me\"\n",
+            "12: one of user and password_file; expected both, or none",
+        ),
+        (
+            "[etcd]\nendpoints = [\"http://e1:2379\"]\nkey = \"key\"\n",
+            "10: one of certificate and key; expected both, or none",
+        ),
+        (
+            "[etcd]\nendpoints = [\"http://e1:2379\"]\n",
+            "10: [etcd] in the file of a cluster on one machine; expected secret_file, and a fabric that reaches other machines",
+        ),
+        (
+            "[cluster]\nsecret = \"quite unguessable\"\n[etcd]\nendpoints = [\"http://e1:2379\"]\n",
+            "12: a secret in the file, which etcd would hold; expected secret_file, a path on each machine",
+        ),
         ("[ganglia]\ngmond = \"127.0.0.1:0\"\n", "11: address 127.0.0.1:0 has port 0; expected a fixed port"),
         ("[ganglia]\nedge = \"f\"\n", "11: no edge \"f\"; expected the name of an [[edge]]"),
         ("[ganglia]\nperiod_ms = 0.5\n", "11: period_ms is 0.5; expected from 1 to 3600000"),

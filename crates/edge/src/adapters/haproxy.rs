@@ -169,6 +169,9 @@ impl Adapter for HaproxyAdapter {
             let node = &mut self.nodes[index];
             let answers = counted.answers.saturating_sub(node.counted.answers);
             let failed = counted.failures.saturating_sub(node.counted.failures);
+            // One that is busy may refuse some connections, and answer others.
+            let unconnected = counted.unconnected.saturating_sub(node.counted.unconnected);
+            let is_refused = counted.is_down || answers == 0 && unconnected > 0;
             // HAProxy's count is as old as its answer. What its Lua has sent and seen answered since is known.
             let more = self.choice.as_ref().map_or(0, |choice| choice.more_than_told(index));
             let in_flight = counted.in_flight.saturating_add_signed(more);
@@ -177,10 +180,11 @@ impl Adapter for HaproxyAdapter {
                 // HAProxy does not tell which of them have an answer that has begun.
                 unanswered: in_flight,
                 answers,
-                refused: 0,
+                refused: is_refused.into(),
                 // Nor in which order they came: beside answers they are no row of failures.
                 failed: failed.min(if answers > 0 { 1 } else { u64::from(u32::MAX) }) as u32,
-                on_trial: counted.sessions > node.counted.sessions,
+                // So are HAProxy's checks.
+                on_trial: counted.sessions > node.counted.sessions || counted.is_down,
             };
             let id = NodeId::new(index);
             view.take(id, now, &at);

@@ -75,6 +75,7 @@ pub struct About {
 pub struct ConfigState {
     epoch: AtomicU64,
     has_refused: AtomicBool,
+    lacks_etcd: AtomicBool,
 }
 
 impl ConfigState {
@@ -82,6 +83,16 @@ impl ConfigState {
     pub fn adopted(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
         self.has_refused.store(false, Ordering::Relaxed);
+    }
+
+    /// The epoch of the file that it goes by.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Whether etcd, which has the file, cannot be used.
+    pub fn set_lacks_etcd(&self, lacks: bool) {
+        self.lacks_etcd.store(lacks, Ordering::Relaxed);
     }
 
     /// It has refused a newer one.
@@ -107,11 +118,17 @@ impl Collector for ConfigCollector {
             "sidelong_config_last_reload_successful",
             "0 if the part has refused the newest cluster file",
         );
-        let ConfigState { epoch, has_refused } = &*self.0;
+        const LACKS_ETCD: Head<'static> = head(
+            "sidelong_config_lacks_etcd",
+            "1 while etcd, which has the cluster file, does not answer or has lost it: the part goes on by what it knows",
+        );
+        let ConfigState { epoch, has_refused, lacks_etcd } = &*self.0;
         let epoch = epoch.load(Ordering::Relaxed) as f64;
         family(&mut encoder, &EPOCH, [(Labels::new(), epoch)])?;
         let successful = flag(!has_refused.load(Ordering::Relaxed));
-        family(&mut encoder, &SUCCESSFUL, [(Labels::new(), successful)])
+        family(&mut encoder, &SUCCESSFUL, [(Labels::new(), successful)])?;
+        let lacks = flag(lacks_etcd.load(Ordering::Relaxed));
+        family(&mut encoder, &LACKS_ETCD, [(Labels::new(), lacks)])
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use sidelong_layout::RegionKind;
@@ -36,10 +36,16 @@ const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(100);
 pub struct ControlDirectory {
     secret: Secret,
     own: Option<Endpoint>,
-    /// The endpoint to ask for each region.
-    table: HashMap<String, SocketAddr>,
-    peers: BTreeMap<SocketAddr, Mutex<Peer>>,
+    known: RwLock<Known>,
     refused: Counts,
+}
+
+/// Which endpoint to ask.
+#[derive(Debug, Default)]
+struct Known {
+    /// For each region.
+    table: HashMap<String, SocketAddr>,
+    peers: BTreeMap<SocketAddr, Arc<Mutex<Peer>>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,9 +68,24 @@ enum Trouble {
 impl ControlDirectory {
     /// A directory that asks, for each region in `table`, the endpoint at that address.
     pub fn new(secret: Secret, table: impl IntoIterator<Item = (String, SocketAddr)>) -> Self {
+        let directory =
+            ControlDirectory { secret, own: None, known: RwLock::default(), refused: Counts::default() };
+        directory.adopt(table);
+        directory
+    }
+
+    /// Asks by another table from now on. Sessions with endpoints that are in both stay open.
+    pub fn adopt(&self, table: impl IntoIterator<Item = (String, SocketAddr)>) {
         let table: HashMap<_, _> = table.into_iter().collect();
-        let peers = table.values().map(|address| (*address, Mutex::default())).collect();
-        ControlDirectory { secret, own: None, table, peers, refused: Counts::default() }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut known.peers);
+        let peers = table.values().map(|address| (*address, before.remove(address).unwrap_or_default()));
+        // Several regions may have one endpoint.
+        let mut now = BTreeMap::new();
+        for (address, peer) in peers {
+            now.entry(address).or_insert(peer);
+        }
+        *known = Known { table, peers: now };
     }
 
     /// Makes it publish keys at this process's own endpoint.
@@ -91,9 +112,12 @@ impl ControlDirectory {
         request: impl Fn(&mut Session, Duration) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let no_key = || Error::NoKey { name: name.to_owned(), place: "the cluster file".to_owned() };
-        let address = *self.table.get(name).ok_or_else(no_key)?;
-        let mut peer = lock(&self.peers[&address]);
-        peer.ask(address, &self.secret, &self.refused, request)
+        let (address, peer) = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let address = *known.table.get(name).ok_or_else(no_key)?;
+            (address, Arc::clone(&known.peers[&address]))
+        };
+        lock(&peer).ask(address, &self.secret, &self.refused, request)
     }
 }
 

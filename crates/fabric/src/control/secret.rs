@@ -3,12 +3,11 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use blake2::{Blake2s256, Digest as _};
-use rustix::process::geteuid;
-use sidelong_os::open_regular;
+use blake2::digest::Mac as _;
+use blake2::{Blake2s256, Blake2sMac256, Digest as _};
+use sidelong_os::{check_private, open_regular};
 
 use crate::Error;
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
@@ -17,6 +16,8 @@ use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 #[derive(Clone)]
 pub struct Secret {
     psk: [u8; 32],
+    /// The key of seals.
+    seal: [u8; 32],
 }
 
 impl Secret {
@@ -29,8 +30,27 @@ impl Secret {
             return Err(Error::SecretLength { bytes: bytes.len() });
         }
         // The prefix keeps the key apart from any other use of the same secret.
-        let digest = Blake2s256::new().chain_update(b"sidelong control ").chain_update(bytes);
-        Ok(Secret { psk: digest.finalize().into() })
+        let key =
+            |prefix: &[u8]| Blake2s256::new().chain_update(prefix).chain_update(bytes).finalize().into();
+        Ok(Secret { psk: key(b"sidelong control "), seal: key(b"sidelong seal ") })
+    }
+
+    /// What shows that somebody who knows the secret has made a message: a keyed BLAKE2s (RFC 7693) of it, in hexadecimal digits.
+    pub fn seal(&self, message: &[u8]) -> String {
+        let sealed = self.sealing(message).finalize().into_bytes();
+        sealed.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether [`seal`](Self::seal) of the message is that.
+    pub fn has_sealed(&self, message: &[u8], seal: &str) -> bool {
+        let digits = |at| u8::from_str_radix(seal.get(at..at + 2)?, 16).ok();
+        let bytes: Option<Vec<_>> = (0..seal.len()).step_by(2).map(digits).collect();
+        bytes.is_some_and(|bytes| self.sealing(message).verify_slice(&bytes).is_ok())
+    }
+
+    fn sealing(&self, message: &[u8]) -> Blake2sMac256 {
+        let keyed = Blake2sMac256::new_from_slice(&self.seal);
+        keyed.expect("BLAKE2s takes a key of 32 bytes").chain_update(message)
     }
 
     /// Reads a secret from a file and trims white space.
@@ -47,12 +67,7 @@ impl Secret {
     /// Reads the secret from an open file; errors call it `path`.
     pub(crate) fn of_file(file: File, path: &Path) -> Result<Secret, Error> {
         let refused = |reason: String| Error::SecretFile { path: path.to_owned(), reason };
-        let found = file.metadata().map_err(|error| refused(error.to_string()))?;
-        let mode = found.mode() & 0o777;
-        if !found.is_file() || mode & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&found.uid()) {
-            let reason = format!("others may read or change it (mode {mode:o}): make it a file of mode 0600");
-            return Err(refused(reason));
-        }
+        check_private(&file).map_err(refused)?;
         let mut bytes = Vec::new();
         // Leaves as much room again for white space.
         let read = file.take(2 * SECRET_BYTES_MAX as u64).read_to_end(&mut bytes);
@@ -91,6 +106,17 @@ mod tests {
         }
         assert!(Secret::new(&[0; 1024]).is_ok());
         assert_eq!(format!("{:?}", secret()), "Secret(..)");
+    }
+
+    #[test]
+    fn only_who_knows_it_can_seal_a_message() {
+        let seal = secret().seal(b"message");
+        assert!(seal.len() == 64 && secret().has_sealed(b"message", &seal));
+        let other = Secret::new(b"sixteen bytes if").unwrap();
+        assert!(!other.has_sealed(b"message", &seal) && !secret().has_sealed(b"massage", &seal));
+        for wrong in ["", "00", &seal[1..], &seal[..62], &format!("{seal}00"), &seal.replace('a', "\u{e4}")] {
+            assert!(!secret().has_sealed(b"message", wrong), "{wrong}");
+        }
     }
 
     #[test]

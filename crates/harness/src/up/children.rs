@@ -243,6 +243,7 @@ impl Children {
     /// tried again after another where that fails.
     pub(super) fn poll(&mut self, home: &mut Home) -> Vec<(String, News)> {
         let now = Instant::now();
+        home.look(now);
         let told = |(index, event): Told| {
             let part = &mut self.parts[index];
             let news = match event {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use sidelong_fabric::RunDirectory;
 
@@ -11,19 +12,38 @@ use sidelong_app::Failure;
 /// The cluster file that an `up` writes into the run directory, for its parts.
 pub const RUN_FILE: &str = "cluster.toml";
 
+/// Interval between two looks at the file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// A claimed run directory, and the cluster file in it.
 pub(super) struct Home {
     pub(super) run: RunDirectory,
     claim: File,
     text: String,
+    looked: Instant,
 }
 
 impl Home {
     /// Writes `text` as the cluster file of the parts.
     pub(super) fn new(run: RunDirectory, claim: File, text: String) -> Result<Self, Failure> {
-        let home = Home { run, claim, text };
+        let home = Home { run, claim, text, looked: Instant::now() };
         home.write()?;
         Ok(home)
+    }
+
+    /// Writes the file again if somebody else has changed it: commands read it, too.
+    pub(super) fn look(&mut self, now: Instant) {
+        if now.duration_since(self.looked) < LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        if self.run.is_claimed_by(&self.claim) && !self.is_written() {
+            let path = self.config();
+            match self.write() {
+                Ok(()) => tracing::warn!("{} was changed, and is written again", path.display()),
+                Err(Failure(why)) => tracing::warn!("{why}"),
+            }
+        }
     }
 
     /// The cluster file of the parts.

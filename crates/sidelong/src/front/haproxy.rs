@@ -56,7 +56,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
             );
         }
         let mut servers = found.iter().filter(|(of, ..)| *of == SiteId::new(index)).peekable();
-        if servers.peek().is_some() && servers.all(|(_, _, server)| server.weight == 0) {
+        if servers.peek().is_some() && servers.all(|(_, _, server)| server.weight == 0 || server.is_down()) {
             shut.push(backend);
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
     if !shut.is_empty() {
         let advice = "the front's log says why, if it runs";
         wrong.push(format!(
-            "all servers have weight 0 in {}, so that it answers 503: {advice}",
+            "all servers have weight 0 or are down in {}, so that it answers 503: {advice}",
             shut.join(", ")
         ));
     }

@@ -65,6 +65,11 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
         (None, Some(Demo::Auction)) => up::auction_cluster()?,
         (None, None) => ClusterFile::demo(),
     };
+    if file.etcd.is_some() {
+        return Err(Failure::new(
+            "up runs a cluster on this machine alone, and etcd has the file of one on several: start its parts (sidelong node, edge, front)",
+        ));
+    }
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     with_nodes(file.cluster()?, args.config.as_deref().unwrap_or(Path::new("the demo")))?;
     let prepared = Prepared::new(args.options(quiet || args.json), file)?;

@@ -184,7 +184,7 @@ fn caches_join_leave_and_are_lost_by_commands() {
     run(["remove", "c3", "--lost", "--config", shown]).succeeded();
     (0..30).for_each(|key| client.asks(format!("set k{key} 0 0 1\r\nx\r\n"), "STORED\r\n"));
     let refused = run(["remove", "c2", "--lost", "--config", shown]).refused();
-    assert!(refused.contains("c2 runs here"), "{refused}");
+    assert!(refused.contains("c2 runs: end it"), "{refused}");
     let third = start("c3");
     eventually("it has its share again", || status() == "test: 3 caches\n");
 

@@ -118,6 +118,8 @@ fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
     let own = cluster.file.fronts[0].socket.clone().unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     let text = text.replace(own.to_str().unwrap(), socket.to_str().unwrap());
+    let defaults = std::fs::read_to_string(cluster.path("defaults")).unwrap_or_default();
+    let text = text.replacen("defaults\n", &format!("defaults\n{defaults}"), 1);
     // One that joins is none of the file's.
     let lines = text.lines().filter(|line| !line.contains("server n4 "));
     std::fs::write(&file, lines.map(|line| line.to_owned() + "\n").collect::<String>()).unwrap();
@@ -523,6 +525,36 @@ fn a_haproxy_whose_lua_does_not_ask_is_named() {
             .contains("no worker of haproxy has sent a request by it")
     });
     drop((haproxy, front, servers, agents));
+}
+
+/// A site whose only server has died gets another one.
+fn a_dead_server_is_replaced(defaults: &str) {
+    let Some(mut controlled) = Controlled::start_with(Kind::HaproxyByWeights, |cluster| {
+        cluster.file.baseline.configuration = Configuration::Reconfigured;
+        std::fs::write(cluster.path("defaults"), defaults).unwrap();
+    }) else {
+        return;
+    };
+    let client = controlled.cluster.at(8080);
+    let answers = || try_get(client, "alpha.test", "/").is_ok_and(|reply| reply.status == 200);
+    eventually("alpha answers", answers);
+    let serves = |node: usize| controlled.sends("alpha", &format!("n{node}"));
+    let first = (1..=3).find(|node| serves(*node)).unwrap();
+    controlled._servers.remove(first - 1).kill();
+    eventually("another server answers", || {
+        answers() && (1..=3).any(|node| node != first && controlled.sends("alpha", &format!("n{node}")))
+    });
+    controlled.end();
+}
+
+#[test]
+fn a_server_whose_connections_fail_is_replaced() {
+    a_dead_server_is_replaced("");
+}
+
+#[test]
+fn a_server_that_haproxys_checks_have_found_dead_is_replaced() {
+    a_dead_server_is_replaced("    default-server check inter 100 fall 2\n");
 }
 
 #[test]

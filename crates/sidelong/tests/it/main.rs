@@ -20,6 +20,7 @@ mod descriptors;
 mod documented;
 mod documents;
 mod endurance;
+mod etcd;
 mod faults;
 mod fronts;
 mod handed_over;

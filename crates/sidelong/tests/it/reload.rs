@@ -198,7 +198,7 @@ fn moves_wait_for_a_front_that_is_away_until_it_is_removed_as_lost() {
     };
     let front = begin();
     let refused = cluster.run(&["remove", "web1", "--lost"]);
-    assert!(refused.code == Some(2) && refused.err.contains("web1 runs here"), "{refused:?}");
+    assert!(refused.code == Some(2) && refused.err.contains("web1 runs: end it"), "{refused:?}");
     front.kill();
     let waits = || cluster.run(&["move", "n3", "alpha"]);
     let refused = waits();

@@ -464,6 +464,18 @@ fn a_run_directory_that_is_gone_is_made_again() {
 }
 
 #[test]
+fn its_copy_of_the_file_is_written_again_when_somebody_changes_it() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let up = cluster.serving(&["--plain"]);
+    let status = || cluster.run(&["status"]);
+    eventually("it has a status", || status().code == Some(0));
+    let copy = cluster.run_dir().join("cluster.toml");
+    std::fs::write(&copy, [0xff; 64]).unwrap();
+    eventually("it has a status again", || status().code == Some(0));
+    up.end().succeeded();
+}
+
+#[test]
 fn a_second_one_in_the_same_run_directory_is_refused() {
     let cluster = Cluster::new(&[("alpha", 1)]).with_load(256, None);
     let up = cluster.serving(&["--json"]);

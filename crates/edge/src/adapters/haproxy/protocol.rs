@@ -154,11 +154,18 @@ pub struct Server {
     pub answers: Option<u64>,
     /// Failures so far: of connections, retried or not, and of answers.
     pub failures: u64,
+    /// Failures of connections so far, which are among these.
+    pub unconnected: u64,
     /// Connections so far that were tried again at the same server.
     pub retries: u64,
 }
 
 impl Server {
+    /// Whether HAProxy's checks have found out that it does not answer.
+    pub fn is_down(&self) -> bool {
+        self.status.starts_with("DOWN")
+    }
+
     /// Whether a person, or the file, keeps requests away from it: it is in maintenance or drains.
     pub fn is_held(&self) -> bool {
         self.status.starts_with("MAINT") || self.status.starts_with("DRAIN")
@@ -181,6 +188,7 @@ pub(crate) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
     let [kind, address, id] = [column("type"), column("addr"), column("sid")];
     let answers = ["hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx"].map(column);
     let failures = ["econ", "eresp", "wretr", "wredis"].map(column);
+    let unconnected = ["econ", "wretr", "wredis"].map(column);
     let retries = column("wretr");
     let mut servers = Vec::new();
     for line in lines {
@@ -191,8 +199,8 @@ pub(crate) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
         }
         let count = |column: Option<usize>| column.and_then(|column| text(column).parse::<u64>().ok());
         let needed = |column: usize| text(column).parse::<u32>().map_err(|_| wrong());
-        let sum = |columns: [Option<usize>; 4]| {
-            let known = columns.into_iter().filter_map(count);
+        let sum = |columns: &[Option<usize>]| {
+            let known = columns.iter().copied().filter_map(count);
             known.reduce(u64::saturating_add)
         };
         servers.push(Server {
@@ -204,8 +212,9 @@ pub(crate) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
             current: needed(current)?,
             queued: needed(queued)?,
             sessions: count(Some(sessions)).ok_or_else(wrong)?,
-            answers: sum(answers),
-            failures: sum(failures).unwrap_or(0),
+            answers: sum(&answers),
+            failures: sum(&failures).unwrap_or(0),
+            unconnected: sum(&unconnected).unwrap_or(0),
             retries: count(retries).unwrap_or(0),
         });
     }
@@ -271,6 +280,7 @@ mod tests {
             sessions: 40,
             answers: Some(35),
             failures: 4,
+            unconnected: 3,
             retries: 2,
         };
         assert_eq!(found[0], expected);

@@ -115,6 +115,10 @@ pub(super) struct Counted {
     pub(super) answers: u64,
     /// Failures.
     pub(super) failures: u64,
+    /// Failures of connections, which are among these.
+    pub(super) unconnected: u64,
+    /// Whether HAProxy's checks say that it does not answer.
+    pub(super) is_down: bool,
 }
 
 /// Commands to be sent over one connection each, and what is needed to read the replies.
@@ -474,6 +478,7 @@ impl Servers {
         let id = NodeId::new(node);
         let mut sum = Counted::default();
         let (mut retries, mut follows) = (0_u64, true);
+        let mut is_up = false;
         for (site, servers) in self.sites.iter().enumerate() {
             for (_, server) in servers.iter().filter(|(of, _)| *of == Some(id)) {
                 sum.in_flight = sum.in_flight.saturating_add(server.current).saturating_add(server.queued);
@@ -482,6 +487,9 @@ impl Servers {
                 let ended = || server.sessions.saturating_sub(u64::from(server.current) + server.failures);
                 sum.answers = sum.answers.saturating_add(server.answers.unwrap_or_else(ended));
                 sum.failures = sum.failures.saturating_add(server.failures);
+                sum.unconnected = sum.unconnected.saturating_add(server.unconnected);
+                sum.is_down |= server.is_down();
+                is_up |= server.status.starts_with("UP");
                 retries = retries.saturating_add(server.retries);
                 follows &= target(wanted, SiteId::new(site))
                     .is_none_or(|target| (target > 0) == (server.weight > 0));
@@ -503,6 +511,9 @@ impl Servers {
             sessions: at.counted.sessions + more,
             answers: at.counted.answers + sum.answers.saturating_sub(at.last.answers),
             failures: at.counted.failures + sum.failures.saturating_sub(at.last.failures),
+            unconnected: at.counted.unconnected + sum.unconnected.saturating_sub(at.last.unconnected),
+            // One backend may check in another way.
+            is_down: sum.is_down && !is_up,
         };
         at.last = sum;
         if retries != at.retries {

@@ -43,6 +43,8 @@ const SHOWN: &[(&str, How)] = &[
     ("python3 demo/auction make-data", By(&["crates/testing/src/auction.rs"])),
     ("sidelong cache", By(&["crates/sidelong/tests/it/cache.rs"])),
     ("sidelong cache --help", RUN),
+    ("sidelong cluster", By(&["crates/sidelong/tests/it/etcd.rs"])),
+    ("sidelong cluster --help", RUN),
     ("sidelong config check", Run { after: "sidelong config example > cluster.toml" }),
     ("sidelong config demo", RUN),
     ("sidelong config diff", By(&["crates/sidelong/tests/it/reload.rs"])),

@@ -1,0 +1,133 @@
+//! Who comes and goes with a file, and whether they may.
+
+use std::collections::BTreeSet;
+
+use sidelong_config::{Cluster, ClusterFile, SlotTable};
+use sidelong_reconfig::{front_region, load_region};
+
+use crate::failure::Failure;
+use crate::roster::{Place, Presence, Roster};
+
+/// Names of members.
+pub(super) type Names = BTreeSet<String>;
+
+/// The members of one cluster that another does not have.
+pub(super) struct Members {
+    pub(super) sites: Names,
+    pub(super) nodes: Names,
+    pub(super) fronts: Names,
+    pub(super) caches: Names,
+}
+
+impl Members {
+    pub(super) fn new(of: &Cluster, without: &Cluster) -> Self {
+        let sites = |of: &Cluster| of.sites.values().map(|site| site.name.clone()).collect();
+        let nodes = |of: &Cluster| of.nodes.values().map(|node| node.name.clone()).collect();
+        let fronts = |of: &Cluster| of.fronts.values().map(|front| front.name.clone()).collect();
+        let caches = |of: &Cluster| of.caches.values().map(|cache| cache.name.clone()).collect();
+        Members {
+            sites: difference(&sites(of), &sites(without)),
+            nodes: difference(&nodes(of), &nodes(without)),
+            fronts: difference(&fronts(of), &fronts(without)),
+            caches: difference(&caches(of), &caches(without)),
+        }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.sites.iter().chain(&self.nodes).chain(&self.fronts).chain(&self.caches)
+    }
+}
+
+pub(super) fn difference(of: &Names, without: &Names) -> Names {
+    of.difference(without).cloned().collect()
+}
+
+/// The slots of those whom `file` has. Slots that are vacant are given away if all parts that run go by this roster: then nobody means
+/// who had them.
+///
+/// # Errors
+/// If the file cannot be used, or has more members than there are slots.
+pub(super) fn seated(roster: &Roster, file: &ClusterFile, place: &Place) -> Result<SlotTable, Failure> {
+    // On several machines one that does not answer may know who had a slot, unless a person has said that nothing is left of it.
+    let parts = place
+        .parts(roster)
+        .into_iter()
+        .filter(|(name, presence)| presence.runs() || !roster.standing.lost.contains(name));
+    let all_know = { parts }.all(|(_, presence)| presence.goes_by(roster.epoch));
+    let cluster = file.cluster_after(&roster.slots, all_know)?;
+    let Cluster { sites, nodes, fronts, caches, capacity, .. } = &cluster;
+    let full = [
+        ("sites", sites.len(), capacity.sites),
+        ("nodes", nodes.len(), capacity.nodes),
+        ("edges and fronts", fronts.len(), capacity.fronts),
+        ("caches", caches.len(), capacity.caches),
+    ];
+    if let Some((kind, _, room)) = full.into_iter().find(|(_, count, room)| count > room) {
+        return Err(Failure::new(format!(
+            "the cluster has room for {room} {kind} while it runs: stop all parts and start them with this file, and it has \
+             room for twice as many as the file has"
+        )));
+    }
+    Ok(SlotTable::of(&cluster))
+}
+
+/// Whether these edges and fronts may leave: a proxy of another make goes on when its front ends, so a person must have said that nothing
+/// is left of it.
+///
+/// # Errors
+/// If one may not.
+pub(super) fn may_end(
+    place: &Place,
+    roster: &Roster,
+    cluster: &Cluster,
+    names: &Names,
+) -> Result<(), Failure> {
+    for front in cluster.fronts.values().filter(|front| names.contains(&front.name)) {
+        let name = &front.name;
+        let runs = || place.presence(name, front_region(name)).runs();
+        let Some(entry) = &front.controls else { continue };
+        if !roster.standing.lost.contains(name) || runs() {
+            let proxy = entry.proxy;
+            return Err(Failure::new(format!(
+                "nothing is changed, because {proxy} of front {name} may have requests: stop {proxy}, then the front, say \
+                 `sidelong remove {name} --lost`, and reload once more"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether these nodes and edges of several machines may leave.
+///
+/// # Errors
+/// If one has what the others cannot be without, or nobody knows what is left of it.
+pub(super) fn may_leave(
+    place: &Place,
+    roster: &Roster,
+    cluster: &Cluster,
+    left: &Members,
+) -> Result<(), Failure> {
+    if let Some(host) = cluster.nodes.get(0).filter(|host| left.nodes.contains(&host.name)) {
+        return Err(Failure::new(format!(
+            "nothing is changed, because {} has the board, by which all edges move nodes: it stays, or all parts are stopped first",
+            host.name
+        )));
+    }
+    let nodes = left.nodes.iter().map(|name| (name, load_region(name)));
+    let fronts = left.fronts.iter().map(|name| (name, front_region(name)));
+    // One that was lost and runs is asked like any other.
+    for (name, region) in nodes.chain(fronts).filter(|(name, _)| !roster.standing.lost.contains(*name)) {
+        let is_foreign = cluster.nodes.values().any(|node| node.name == *name && node.is_foreign);
+        let why = match place.presence(name, region) {
+            Presence::Silent => format!("{name} does not answer, and may have requests"),
+            Presence::Ended if is_foreign => {
+                format!("nobody knows the requests of {name}'s server without its agent: start it")
+            }
+            _ => continue,
+        };
+        return Err(Failure::new(format!(
+            "nothing is changed, because {why}; if nothing is left of it, say `sidelong remove {name} --lost` first"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,415 @@
+//! What a run directory keeps of the roster, and what parts state there.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sidelong_config::{
+    self as config, CacheStanding, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, SlotNames, SlotTable,
+    Standing,
+};
+use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
+use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a, mix64};
+use sidelong_reconfig::{front_region, load_region};
+
+use crate::fabric::{items_map, items_region};
+use crate::failure::Failure;
+
+/// The copies: the first is written last, and read first.
+pub(super) const COPIES: [&str; 2] = ["newest.toml", "copy.toml"];
+/// Longest wait for what a part states.
+const READ_MAX: Duration = Duration::from_secs(1);
+/// Whoever writes it holds this lock.
+pub(super) const LOCK: &str = "lock";
+/// Whoever fetches newer rosters from etcd holds this lock.
+pub(super) const FETCHING: &str = "etcd.lock";
+/// What a roster that is put back into etcd is ahead of the newest that is known: parts that do not answer may know newer ones.
+pub(super) const RESTORED: u64 = 1000;
+/// What is wrong with etcd, if anything.
+pub(super) const TROUBLE: &str = "etcd.trouble";
+/// Most bytes of that which are read.
+const TROUBLE_BYTES_MAX: u64 = 4096;
+/// How a copy begins.
+const TITLE: &str = "# sidelong roster, check ";
+
+/// A cluster file that parts have adopted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Roster {
+    /// 1 for the first.
+    pub epoch: u64,
+    /// Who is not there, or not for long.
+    pub standing: Standing,
+    /// Who has which slot.
+    pub slots: SlotTable,
+    /// The file.
+    pub file: ClusterFile,
+    /// The file as a person wrote it, if etcd has it.
+    pub text: Option<String>,
+}
+
+/// What stands before the file, as JSON.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) epoch: u64,
+    #[serde(flatten)]
+    standing: Standing,
+    founding: u64,
+    /// Slots for sites, nodes, edges and fronts, and caches.
+    capacity: [usize; 4],
+    /// By slot; `null` for a vacant one.
+    sites: Vec<Option<String>>,
+    nodes: Vec<Option<String>>,
+    fronts: Vec<Option<String>>,
+    caches: Vec<Option<String>>,
+}
+
+impl Head {
+    pub(super) fn of(roster: &Roster) -> Self {
+        let names = |names: &SlotNames| names.0.all().map(Option::<&String>::cloned).collect();
+        let SlotTable { sites, nodes, fronts, caches, capacity, founding } = &roster.slots;
+        let capacity = capacity.map_or([0; 4], |of| [of.sites, of.nodes, of.fronts, of.caches]);
+        Head {
+            epoch: roster.epoch,
+            standing: roster.standing.clone(),
+            founding: founding.unwrap_or_default(),
+            capacity,
+            sites: names(sites),
+            nodes: names(nodes),
+            fronts: names(fronts),
+            caches: names(caches),
+        }
+    }
+
+    fn with(self, file: ClusterFile, text: Option<String>) -> Roster {
+        let Head { epoch, standing, founding, capacity: [sites, nodes, fronts, caches], .. } = self;
+        let capacity = Some(Capacity { sites, nodes, fronts, caches });
+        let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
+        let (sites, nodes) = (names(self.sites), names(self.nodes));
+        let (fronts, caches) = (names(self.fronts), names(self.caches));
+        let slots = SlotTable { sites, nodes, fronts, caches, capacity, founding: Some(founding) };
+        Roster { epoch, standing, slots, file, text }
+    }
+}
+
+impl From<&Cluster> for Roster {
+    /// The roster by which a part goes.
+    fn from(cluster: &Cluster) -> Self {
+        Roster {
+            epoch: cluster.epoch,
+            standing: cluster.standing.clone(),
+            slots: SlotTable::of(cluster),
+            file: ClusterFile::clone(&cluster.file),
+            text: None,
+        }
+    }
+}
+
+impl Roster {
+    /// The newest one of a run directory; `None` if there is none, or both copies are damaged.
+    pub fn read(run: &RunDirectory) -> Option<Roster> {
+        COPIES.iter().find_map(|name| {
+            let text = read(run, name).ok()?;
+            Roster::parse(&text, run).inspect_err(|why| tracing::warn!("the roster's {name}: {why}")).ok()
+        })
+    }
+
+    /// The newest one of a run directory, if that has the same file. A thousand parts may start at once, so the file is not parsed.
+    pub(super) fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<Roster> {
+        let text = read(run, COPIES[0]).ok()?;
+        let (head, body) = Roster::checked(&text)?;
+        file.to_toml().is_ok_and(|file| file == body).then(|| head.with(file.clone(), None))
+    }
+
+    /// What it means.
+    ///
+    /// # Errors
+    /// If a value is not usable.
+    pub fn cluster(&self) -> Result<Cluster, Failure> {
+        self.of(&self.file)
+    }
+
+    /// What a file of its cluster means, such as what a part takes over of its own.
+    ///
+    /// # Errors
+    /// If a value is not usable.
+    pub(crate) fn of(&self, file: &ClusterFile) -> Result<Cluster, Failure> {
+        let cluster = file.cluster_after(&self.slots, false)?;
+        Ok(Cluster { epoch: self.epoch, standing: self.standing.clone(), ..cluster })
+    }
+
+    /// The first roster of a cluster of which no part runs, which begins with that file. If it has the same members as `last`, they keep their
+    /// slots, and so what their memory says.
+    pub(super) fn begun(cluster: &Cluster, last: Option<&Roster>) -> Roster {
+        let epoch = last.map_or(0, |last| last.epoch) + 1;
+        let mut slots = SlotTable::of(cluster);
+        match last {
+            Some(last) if last.slots.has_all_of(cluster) => slots = last.slots.clone(),
+            // What earlier members have left is nobody's.
+            Some(_) => slots.founding = Some(mix64(cluster.founding ^ epoch)),
+            None => {}
+        }
+        let file = ClusterFile::clone(&cluster.file);
+        let mut standing = Standing::default();
+        if let Some(CacheStanding { change, away, entering, .. }) =
+            last.map(|last| last.standing.caches.clone())
+        {
+            // What such a cache has left in its memory was replaced since.
+            let is_there = |name: &String| cluster.caches.values().any(|cache| cache.name == *name);
+            let away = away.union(&entering).filter(|name| is_there(name)).cloned().collect();
+            standing.caches = CacheStanding { change: change + 1, away, ..CacheStanding::default() };
+        }
+        Roster { epoch, standing, slots, file, text: None }
+    }
+
+    /// Whether the other one has the same members, and the same of them are about to leave.
+    pub(crate) fn has_members_of(&self, other: &Roster) -> bool {
+        let leaving = |of: &Roster| [of.standing.leaving.clone(), of.standing.closing.clone()];
+        self.slots == other.slots && leaving(self) == leaving(other)
+    }
+
+    /// Checks that nobody has changed it since it was `last`.
+    ///
+    /// # Errors
+    /// If somebody has.
+    pub(super) fn is_still(&self, last: &Roster) -> Result<(), Failure> {
+        if self.has_members_of(last) && self.file == last.file {
+            return Ok(());
+        }
+        Err(Failure::new("somebody else has changed the cluster at this moment: look, and try again"))
+    }
+
+    /// Has it go by another one's file, and the slots of that.
+    pub(crate) fn take_file(&mut self, of: &Roster) {
+        (self.slots, self.file, self.text) = (of.slots.clone(), of.file.clone(), of.text.clone());
+    }
+
+    /// Whether a node, edge, front or cache of it has that name.
+    pub fn has(&self, name: &str) -> bool {
+        let SlotTable { nodes, fronts, caches, .. } = &self.slots;
+        [nodes, fronts, caches].into_iter().any(|names| names.0.position(|known| known == name).is_some())
+    }
+
+    /// Whether a part of it runs.
+    pub fn is_alive(&self, run: &RunDirectory) -> bool {
+        self.parts().iter().any(|part| run.is_exposed(&part.region))
+    }
+
+    /// Each part, and where it states its epoch.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let Ok(cluster) = self.cluster() else { return Vec::new() };
+        let fronts = vec![(RegionKind::Front, FrontMap { nodes: cluster.capacity.nodes }.len())];
+        let front = |front: &config::Front| Part {
+            region: front_region(&front.name),
+            name: front.name.clone(),
+            shapes: fronts.clone(),
+        };
+        let node = |node: &config::Node| Part {
+            region: load_region(&node.name),
+            name: node.name.clone(),
+            shapes: LOAD_SHAPES.to_vec(),
+        };
+        let cache = |peer: &config::CachePeer| Part {
+            region: items_region(&peer.name),
+            name: peer.name.clone(),
+            shapes: vec![(RegionKind::Cache, items_map(&cluster, peer).len())],
+        };
+        let nodes = cluster.nodes.values().map(node);
+        nodes.chain(cluster.fronts.values().map(front)).chain(cluster.caches.values().map(cache)).collect()
+    }
+
+    /// The head and the file of a copy that is whole.
+    pub(super) fn checked(text: &str) -> Option<(Head, &str)> {
+        let (title, rest) = text.split_once('\n')?;
+        let (head, body) = rest.strip_prefix("# ")?.split_once('\n')?;
+        (title.strip_prefix(TITLE)? == fnv1a(rest.as_bytes()).to_string()).then_some(())?;
+        Some((serde_json::from_str(head).ok()?, body))
+    }
+
+    /// One that is kept in a run directory, or in etcd for the parts that have that run directory.
+    pub(super) fn parse(text: &str, run: &RunDirectory) -> Result<Roster, String> {
+        let (head, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
+        let mut file = ClusterFile::parse(body, COPIES[0]).map_err(|error| error.to_string())?;
+        let text = file.etcd.is_some().then(|| body.to_owned());
+        if text.is_some() {
+            file.cluster.run_dir = Some(run.path().to_owned());
+        }
+        Ok(head.with(file, text))
+    }
+
+    /// As it is kept.
+    pub(super) fn entry(&self) -> Result<String, Failure> {
+        let written = self.text.is_none().then(|| self.file.to_toml()).transpose()?;
+        let body = self.text.as_ref().or(written.as_ref()).map_or("", String::as_str);
+        let head = serde_json::to_string(&Head::of(self))?;
+        let rest = format!("# {head}\n{body}");
+        Ok(format!("{TITLE}{}\n{rest}", fnv1a(rest.as_bytes())))
+    }
+
+    pub(super) fn write(&self, run: &RunDirectory) -> Result<(), Failure> {
+        let text = self.entry()?;
+        let written = COPIES.iter().rev().try_for_each(|name| directory(run).replace(name, text.as_bytes()));
+        written.map_err(|error| {
+            Failure::new(format!("cannot write the roster in {}: {error}", run.path().display()))
+        })?;
+        Ok(())
+    }
+
+    /// Has the machine keep it for when its run directory is empty, if the file that it has of `cluster` says where.
+    pub(super) fn keep_over_restart(&self, cluster: &Cluster) {
+        let Some(state) = cluster.etcd.as_ref().and_then(|etcd| etcd.state_dir.as_ref()) else { return };
+        let text = self.entry().ok();
+        let written = RunDirectory::open(state).map_err(Failure::from).and_then(|state| {
+            Ok(state.replace(&kept_name(&self.file.cluster.name), text.unwrap_or_default().as_bytes())?)
+        });
+        if let Err(Failure(why)) = written {
+            tracing::warn!("after a restart of this machine no part starts without etcd, because {why}");
+        }
+    }
+
+    /// What this machine keeps, for when its run directory is empty.
+    pub(super) fn kept(cluster: &Cluster, run: &RunDirectory) -> Option<Roster> {
+        let state = RunDirectory::at(cluster.etcd.as_ref()?.state_dir.as_ref()?);
+        let text = read_all(state.read(&kept_name(&cluster.name)).ok()?).ok()?;
+        Roster::parse(&text, run)
+            .inspect_err(|why| tracing::warn!("the roster in {}: {why}", state.path().display()))
+            .ok()
+    }
+}
+
+/// A part, and the region in whose header it states its epoch.
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) region: String,
+    pub(super) shapes: Vec<(RegionKind, usize)>,
+}
+
+impl Part {
+    pub(super) fn epoch(&self, run: &RunDirectory, initiator: &mut Initiator) -> Option<u64> {
+        read_word(run, initiator, (&self.region, &self.shapes), HEADER_EPOCH)
+    }
+}
+
+/// A word in the memory of another process on this machine.
+pub(super) fn read_word(
+    run: &RunDirectory,
+    initiator: &mut Initiator,
+    (region, shapes): (&str, &[(RegionKind, usize)]),
+    offset: usize,
+) -> Option<u64> {
+    let (link, _) = initiator.connect_shaped(run, region, shapes, 0, Access::ReadOnly, READ_MAX).ok()?;
+    let mut batch = Batch::new();
+    let read = batch.read(link, offset, 8);
+    initiator.run(&mut batch, READ_MAX);
+    initiator.close(link);
+    batch.value(read).ok()
+}
+
+/// The directory of the roster.
+pub(crate) fn directory(run: &RunDirectory) -> RunDirectory {
+    RunDirectory::at(run.path().join("roster"))
+}
+
+/// The epoch of the newest roster, which is not parsed; `None` if there is none, or both copies are damaged.
+pub fn epoch(run: &RunDirectory) -> Option<u64> {
+    COPIES.iter().find_map(|name| {
+        let text = read(run, name).ok()?;
+        Roster::checked(&text).map(|(head, _)| head.epoch)
+    })
+}
+
+/// How long ago the newest roster was written.
+pub fn age(run: &RunDirectory) -> Option<Duration> {
+    let written = std::fs::metadata(directory(run).path().join(COPIES[0])).and_then(|found| found.modified());
+    written.ok()?.elapsed().ok()
+}
+
+/// Changes the newest one by `edit`, and returns it. It is still as `last`, but for edges and fronts that were lost or have started since,
+/// and for the shares of caches.
+///
+/// # Errors
+/// If somebody else has changed it meanwhile, or it cannot be written.
+pub(super) fn change(
+    run: &RunDirectory,
+    last: &Roster,
+    mut edit: impl FnMut(&mut Roster),
+) -> Result<Roster, Failure> {
+    let _alone = lock(run)?;
+    let mut next = Roster::read(run).unwrap_or_else(|| last.clone());
+    next.is_still(last)?;
+    edit(&mut next);
+    next.epoch = next.epoch.max(last.epoch) + 1;
+    next.write(run)?;
+    Ok(next)
+}
+
+/// Keeps one that is newer than what is there; it may have been lost, or replaced by an older one.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
+    if epoch(run).is_some_and(|newest| newest >= newer.epoch) {
+        return Ok(());
+    }
+    let _alone = lock(run)?;
+    let is_older = |newest: Roster| newest.epoch < newer.epoch;
+    if Roster::read(run).is_none_or(is_older) { newer.write(run) } else { Ok(()) }
+}
+
+/// Lets others know that a part refuses the roster of that epoch, and why.
+pub(crate) fn refuse(run: &RunDirectory, part: &str, epoch: u64, why: &str) {
+    let written = directory(run).replace(&refusal(part), format!("{epoch} {why}\n").as_bytes());
+    let _ = written.inspect_err(|error| tracing::warn!(%error, "cannot write down why"));
+}
+
+/// The epoch of the roster that a part has refused last, and why.
+pub(super) fn refusal_of(run: &RunDirectory, part: &str) -> Option<(u64, String)> {
+    let text = read(run, &refusal(part)).ok()?;
+    let (of, why) = text.trim_end().split_once(' ')?;
+    Some((of.parse().ok()?, why.to_owned()))
+}
+
+/// Removes what a part has left that is gone.
+pub(crate) fn forget(run: &RunDirectory, part: &str) {
+    let _ = std::fs::remove_file(directory(run).path().join(refusal(part)));
+}
+
+fn refusal(part: &str) -> String {
+    format!("{part}.refused")
+}
+
+pub(super) fn lock(run: &RunDirectory) -> Result<File, Failure> {
+    RunDirectory::open(directory(run).path())?.lock(LOCK)?.ok_or_else(busy)
+}
+
+pub(crate) fn busy() -> Failure {
+    Failure::new("somebody else is changing the cluster at this moment: try again")
+}
+
+pub(super) fn read(run: &RunDirectory, name: &str) -> io::Result<String> {
+    read_all(directory(run).read(name)?)
+}
+
+fn read_all(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    // The line, and what TOML makes longer of a file.
+    file.take(4 * FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The file in which a machine keeps the roster of that cluster.
+fn kept_name(cluster: &str) -> String {
+    format!("{cluster}.roster.toml")
+}
+
+/// What is wrong with etcd, as the parts on this machine see it.
+pub(crate) fn trouble(run: &RunDirectory) -> Option<String> {
+    let mut text = String::new();
+    directory(run).read(TROUBLE).ok()?.take(TROUBLE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Whether a part on this machine fetches newer rosters.
+pub(super) fn is_fetched(run: &RunDirectory) -> bool {
+    directory(run).is_locked(FETCHING)
+}

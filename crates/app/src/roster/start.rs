@@ -1,0 +1,95 @@
+//! By which roster a part or a command begins where parts are on several machines: the newest one that etcd, another part or this machine
+//! has.
+//!
+//! By an old one nothing may be served: the slot of a site that has left may be another's now, and nobody waits for a part that was lost. etcd
+//! may not answer, or have been restored from a backup, so that the other parts are asked, too. A node whose words can be read answers, and
+//! knows who has which slot.
+
+use sidelong_config::{Cluster, ClusterFile, Etcd};
+use sidelong_fabric::RunDirectory;
+
+use super::kept::{Roster, is_fetched, keep};
+use super::place::{Place, absent, older};
+use crate::failure::Failure;
+
+/// The cluster as the parts go by it now.
+pub(super) fn current(cluster: &Cluster) -> Result<Cluster, Failure> {
+    present(cluster)?.cluster()
+}
+
+/// The whole file of a cluster, of which the one at hand says only where it is.
+///
+/// # Errors
+/// If neither etcd nor this machine has it.
+pub fn whole(short: &ClusterFile) -> Result<ClusterFile, Failure> {
+    Ok(present(&short.cluster()?)?.file)
+}
+
+/// The roster by which the parts go now, on this machine.
+fn present(cluster: &Cluster) -> Result<Roster, Failure> {
+    let run = RunDirectory::at(&cluster.run_dir);
+    let fetched = Roster::read(&run).filter(|_| is_fetched(&run));
+    let roster = fetched.map_or_else(|| newest(cluster, &run), Ok)?;
+    Ok(of_machine(roster, &cluster.file))
+}
+
+/// A roster with what a machine's own file says of the machine.
+fn of_machine(mut roster: Roster, own: &ClusterFile) -> Roster {
+    let ClusterFile { cluster, etcd, .. } = &mut roster.file;
+    cluster.run_dir = own.cluster.run_dir.clone().or(cluster.run_dir.take());
+    cluster.secret_file = own.cluster.secret_file.clone().or(cluster.secret_file.take());
+    let own = own.etcd.as_ref().and_then(|own| own.state_dir.clone());
+    if let Some(etcd) = etcd {
+        etcd.state_dir = own.or(etcd.state_dir.take());
+    }
+    roster
+}
+
+/// The cluster by which the part of that name goes, which starts.
+pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Cluster, Failure> {
+    let mut newest = newest(cluster, run)?;
+    if !newest.has(part) {
+        return Err(Failure::new(format!(
+            "the cluster {} has no part {part} (epoch {}): `sidelong join` or `sidelong cluster apply` has it join",
+            cluster.name, newest.epoch
+        )));
+    }
+    if newest.standing.lost.contains(part) {
+        newest = Place::new(cluster)?.change(&newest, |roster| _ = roster.standing.lost.remove(part))?;
+    }
+    keep(run, &newest)?;
+    let entered = of_machine(newest.clone(), &cluster.file).cluster()?;
+    // Where its own file says that etcd is remains the second choice.
+    let state_dir = entered.etcd.as_ref().and_then(|etcd| etcd.state_dir.clone());
+    let etcd = cluster.etcd.clone().map(|own| Etcd { state_dir, ..own });
+    let cluster = Cluster { etcd, ..entered };
+    newest.keep_over_restart(&cluster);
+    Ok(cluster)
+}
+
+/// Whether the part that begins by `cluster` knows the members as they are now.
+pub(super) fn is_newest(cluster: &Cluster) -> bool {
+    let run = RunDirectory::at(&cluster.run_dir);
+    // Where nothing can be asked, it goes by what it knows.
+    newest(cluster, &run)
+        .map_or(true, |newest| newest.epoch <= cluster.epoch || newest.has_members_of(&Roster::from(cluster)))
+}
+
+/// The newest roster that can be had: etcd's, or a part's that is newer, as etcd may have been restored from a backup.
+fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
+    let place = Place::new(cluster)?;
+    let here = Roster::read(run).into_iter().chain(Roster::kept(cluster, run));
+    let here = here.filter(|here| here.file.cluster.name == cluster.name).max_by_key(|here| here.epoch);
+    let known = match (place.newest(), here) {
+        (Ok(Some(found)), None) => found,
+        (Ok(Some(found)), Some(here)) if here.epoch <= found.epoch => found,
+        (Ok(None), None) => return Err(absent(&cluster.name)),
+        (Err(why), None) => return Err(why),
+        (asked, Some(here)) => {
+            let why = asked.err().map_or_else(|| older(None, here.epoch).0, |Failure(why)| why);
+            tracing::warn!("goes by the newest file that the parts have, because {why}");
+            here
+        }
+    };
+    Ok(place.newer_of_peers(&known)?.unwrap_or(known))
+}

@@ -1,0 +1,379 @@
+//! A cluster on several machines, whose file etcd has: it changes while it runs, and goes on without etcd.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use sidelong_config::{EdgeEntry, NodeEntry};
+use sidelong_testing::etcd::Etcd;
+use sidelong_testing::machines::{FABRIC, Machines};
+
+use crate::support::{Done, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds};
+
+/// Three nodes and an edge on machines of their own, with their file in etcd.
+struct Kept {
+    etcd: Etcd,
+    machines: Machines,
+}
+
+impl Kept {
+    /// `None` without etcd.
+    fn new(servers: u16) -> Option<Self> {
+        let mut machines = Machines::three();
+        let etcd = Etcd::start(&machines.cluster, servers, &[])?;
+        machines.kept_by(&etcd);
+        let kept = Kept { etcd, machines };
+        let printed = until_it_succeeds(|| kept.init());
+        assert!(printed.contains("[etcd]") && !printed.contains("[[node]]"), "{printed}");
+        Some(kept)
+    }
+
+    fn init(&self) -> Done {
+        run(["cluster", "init", self.machines.whole().to_str().unwrap()])
+    }
+
+    /// A command that is told where etcd is by the file of a machine where no part runs.
+    fn ask(&self, arguments: &[&str]) -> Done {
+        run([arguments, &["--config", self.config().to_str().unwrap()]].concat())
+    }
+
+    fn config(&self) -> PathBuf {
+        self.machines.config("desk")
+    }
+
+    fn apply(&self) -> Done {
+        run(["cluster", "apply", self.machines.whole().to_str().unwrap()])
+    }
+
+    fn restore(&self, machine: &str) -> Done {
+        run(["cluster", "restore", "--config", self.machines.config(machine).to_str().unwrap()])
+    }
+
+    /// All parts, once they serve.
+    fn serving(&self) -> Vec<Running> {
+        let nodes = ["n1", "n2", "n3"].map(|name| self.machines.part("node", name));
+        let edge = self.machines.part("edge", "edge1");
+        eventually("both sites answer", || self.machines.answers("alpha") && self.machines.answers("beta"));
+        nodes.into_iter().chain([edge]).collect()
+    }
+
+    /// The epoch by which a part goes, by its metrics.
+    fn epochs(&self) -> Vec<f64> {
+        let cluster = &self.machines.cluster;
+        let nodes = (0..3).map(|node| cluster.node_admin(node));
+        nodes.chain([cluster.admin(0)]).map(|admin| metrics(admin)["sidelong_config_epoch"]).collect()
+    }
+
+    fn load(&self) -> SteadyLoad {
+        SteadyLoad::start(&self.machines.cluster)
+    }
+}
+
+#[test]
+fn its_file_changes_while_it_runs() {
+    let Some(mut kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    let load = kept.load();
+    kept.machines.cluster.file.limits.retries = 3;
+    let told = kept.apply().succeeded();
+    assert!(told.contains("limits.retries") && told.contains("go by it (epoch 2)"), "{told}");
+    assert_eq!(kept.epochs(), [2.0; 4]);
+    let told = kept.apply().succeeded();
+    assert!(told.contains("nothing has changed"), "{told}");
+
+    // A person edits the file as it was written, and it is checked before anybody hears of it.
+    let editor = kept.machines.cluster.path("editor");
+    let edit = |script: &str| {
+        fs::write(&editor, format!("sed -i '{script}' \"$1\"")).unwrap();
+        edit_by(&kept, &editor)
+    };
+    let refused = edit("s/^retries = .*/retries = 300/").refused();
+    assert!(refused.contains("the edited file:") && refused.contains("retries"), "{refused}");
+    edit("1i # by hand\ns/^retries = .*/retries = 2/").succeeded();
+    assert!(kept.ask(&["cluster", "show"]).succeeded().starts_with("# by hand\n"));
+    assert_eq!(kept.epochs(), [3.0; 4]);
+    edit("1d").succeeded();
+    assert!(!kept.ask(&["cluster", "show"]).succeeded().contains("by hand"));
+    let history = kept.ask(&["cluster", "show", "--history"]).succeeded();
+    assert_eq!(history.lines().count(), 1 + 4, "{history}");
+    let differs = run(["cluster", "diff", kept.machines.whole().to_str().unwrap()]).succeeded();
+    assert!(differs.contains("limits.retries"), "{differs}");
+    let other = kept.machines.cluster.path("other.toml");
+    let text = kept.ask(&["cluster", "show"]).succeeded();
+    fs::write(&other, text.replace("body_bytes_max = ", "body_bytes_max = 1")).unwrap();
+    let program = env!("CARGO_BIN_EXE_sidelong");
+    fs::write(&editor, format!("{program} cluster apply {} && echo >> $1", other.display())).unwrap();
+    let refused = edit_by(&kept, &editor);
+    assert!(refused.err.contains("somebody else has changed the file meanwhile"), "{refused:?}");
+    kept.ask(&["cluster", "rollback", "4"]).succeeded();
+    kept.ask(&["cluster", "rollback", "2"]).succeeded();
+    assert_eq!(kept.ask(&["cluster", "show"]).succeeded(), kept.ask(&["cluster", "show", "2"]).succeeded());
+    assert_eq!(kept.epochs(), [7.0; 4]);
+    kept.ask(&["cluster", "rollback"]).succeeded();
+    assert_eq!(kept.ask(&["cluster", "show"]).succeeded(), kept.ask(&["cluster", "show", "4"]).succeeded());
+
+    let refused = kept.ask(&["up"]).refused();
+    assert!(refused.contains("sidelong node"), "{refused}");
+    // SIGHUP would put back what a machine's own file says.
+    let refused = kept.ask(&["reload"]).refused();
+    assert!(refused.contains("sidelong cluster apply"), "{refused}");
+    let refused = kept.ask(&["leave", "n1"]).refused();
+    assert!(refused.contains("n1 has the board"), "{refused}");
+
+    // A node leaves, and comes back as another one.
+    let told = kept.ask(&["leave", "n3"]).succeeded();
+    assert!(told.contains("n3 has left the cluster"), "{told}");
+    parts.remove(2).finish().succeeded();
+    let history = kept.ask(&["history", "--node", "n3"]).succeeded();
+    assert!(history.contains("n3 left by"), "{history}");
+    let machine = &kept.machines.others[1];
+    let server = machine.at(9).to_string();
+    let join = |listen: &[&str]| kept.ask(&[&["join", "node", "n5", "--server", &server], listen].concat());
+    let refused = join(&[]).refused();
+    assert!(refused.contains("--fabric-listen"), "{refused}");
+    let told = join(&["--fabric-listen", &machine.at(FABRIC + 5).to_string()]).succeeded();
+    assert!(told.contains("n5 belongs to the cluster"), "{told}");
+    let mut entry = NodeEntry::new("n4", 1, machine.at(8_104));
+    entry.fabric_listen = Some(machine.at(FABRIC + 4));
+    let file = &mut kept.machines.cluster.file;
+    file.nodes.truncate(2);
+    file.nodes.push(entry);
+    let told = kept.apply();
+    // Nobody has started its agent.
+    assert!(told.err.contains("sidelong remove n5 --lost"), "{told:?}");
+    kept.ask(&["remove", "n5", "--lost"]).succeeded();
+    let told = kept.apply().succeeded();
+    assert!(
+        told.contains("n5 leaves") && told.contains("n4 joins: start it by `sidelong node n4 --config"),
+        "{told}"
+    );
+    let _fourth = kept.machines.part("node", "n4");
+    eventually("it serves", || {
+        let metrics = metrics(kept.machines.cluster.admin(0));
+        metrics.get(r#"sidelong_edge_node_site{node="n4",site="alpha"}"#) == Some(&1.0)
+            || metrics.get(r#"sidelong_edge_node_site{node="n4",site="beta"}"#) == Some(&1.0)
+    });
+    assert_eq!(load.end(), Vec::<String>::new());
+
+    // An edge joins, serves, and leaves.
+    let machine = &kept.machines.others[0];
+    let mut edge = EdgeEntry::new("edge2", machine.at(8_280));
+    edge.fabric_listen = Some(machine.at(FABRIC + 12));
+    kept.machines.cluster.file.edges.push(edge);
+    kept.apply().succeeded();
+    let second = kept.machines.part("edge", "edge2");
+    let listen = kept.machines.cluster.edge(1);
+    eventually("it answers", || {
+        try_get(listen, "alpha.test", "/o/1/10").is_ok_and(|reply| reply.status == 200)
+    });
+    kept.ask(&["leave", "edge2"]).succeeded();
+    second.finish().succeeded();
+    assert_eq!(get(kept.machines.cluster.edge(0), "alpha.test", "/o/1/10").status, 200);
+}
+
+/// A person whose editor is a script.
+fn edit_by(kept: &Kept, editor: &Path) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+    command.args(["cluster", "edit", "--config"]).arg(kept.config());
+    command.env("EDITOR", format!("sh {}", editor.display())).env_remove("VISUAL");
+    Running::start_command(command).finish()
+}
+
+#[test]
+fn it_goes_on_without_etcd_and_gives_back_what_etcd_has_lost() {
+    let Some(mut kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    kept.machines.cluster.file.limits.retries = 3;
+    kept.apply().succeeded();
+    kept.etcd.kill(0);
+    let load = kept.load();
+    eventually("it is known", || kept.said("n2").contains("etcd"));
+    assert_eq!(load.end(), Vec::<String>::new());
+
+    // A part starts by what its machine knows.
+    parts.remove(1).kill();
+    let again = kept.machines.part("node", "n2");
+    let admin = kept.machines.cluster.node_admin(1);
+    eventually("it is back", || try_get(admin, "any", "/metrics").is_ok());
+    assert_eq!(kept.epochs(), [2.0; 4]);
+    parts.push(again);
+    let refused = kept.apply().refused();
+    assert!(refused.contains("no etcd endpoint can be used"), "{refused}");
+
+    let told = run(["status", "--config", kept.machines.config("n2").to_str().unwrap()]).succeeded();
+    assert!(told.contains("the parts go on by what they know: no etcd endpoint"), "{told}");
+    let admin = kept.machines.cluster.node_admin(1);
+    let lacks = || metrics(admin)["sidelong_config_lacks_etcd"];
+    assert_eq!(lacks(), 1.0);
+
+    // Its data is gone.
+    kept.etcd.wipe(0);
+    kept.etcd.begin(0);
+    eventually("it is known", || kept.said("n2").contains("sidelong cluster restore"));
+    // On a machine where no part runs nobody takes that for a cluster that is new.
+    let refused = until_it_answers(|| kept.apply());
+    assert!(
+        refused.contains("etcd has no cluster") && refused.contains("sidelong cluster restore"),
+        "{refused}"
+    );
+    let refused = kept.init().refused();
+    assert!(refused.contains("the parts go by epoch 2"), "{refused}");
+    let told = until_it_succeeds(|| kept.restore("n1"));
+    assert!(told.contains("epoch 1002"), "{told}");
+    eventually("all go by it", || kept.epochs() == [1002.0; 4]);
+    eventually("nothing is wrong", || kept.said("n2").is_empty() && lacks() == 0.0);
+    let refused = kept.restore("n1").refused();
+    assert!(refused.contains("etcd has lost nothing"), "{refused}");
+    let key = format!("/sidelong/{}/roster", kept.machines.cluster.file.cluster.name);
+    let before = kept.etcd.get(&key);
+    kept.machines.cluster.file.limits.retries = 2;
+    kept.apply().succeeded();
+    assert_eq!(kept.epochs(), [1003.0; 4]);
+
+    // It is older than what the parts go by.
+    kept.etcd.put(&key, &before);
+    let refused = kept.apply().refused();
+    assert!(
+        refused.contains("etcd has an older file (epoch 1002), and the parts go by epoch 1003"),
+        "{refused}"
+    );
+    let told = kept.ask(&["status"]).succeeded();
+    assert!(told.contains("etcd has an older file"), "{told}");
+    // A part that starts with nothing at hand does not go by it either.
+    parts.pop().unwrap().kill();
+    fs::remove_dir_all(kept.machines.cluster.path("n2").join("run")).unwrap();
+    parts.push(kept.machines.part("node", "n2"));
+    eventually("it is back", || try_get(admin, "any", "/metrics").is_ok());
+    assert_eq!(kept.epochs(), [1003.0; 4]);
+    until_it_succeeds(|| kept.restore("n3"));
+    eventually("all go by it", || kept.epochs() == [2003.0; 4]);
+}
+
+#[test]
+fn a_machine_that_restarts_without_etcd_has_kept_its_file() {
+    let Some(mut kept) = Kept::new(1) else { return };
+    let state = kept.machines.cluster.path("state");
+    fs::create_dir(&state).unwrap();
+    // It is the machine's own file that says so.
+    kept.machines.own_state_dir = Some(state);
+    let mut parts = kept.serving();
+    kept.machines.cluster.file.limits.retries = 3;
+    kept.apply().succeeded();
+    kept.etcd.kill(0);
+    parts.remove(1).kill();
+    fs::remove_dir_all(kept.machines.cluster.path("n2").join("run")).unwrap();
+    let _again = kept.machines.part("node", "n2");
+    let admin = kept.machines.cluster.node_admin(1);
+    eventually("it is back", || try_get(admin, "any", "/metrics").is_ok());
+    assert_eq!(kept.epochs(), [2.0; 4]);
+}
+
+/// The reason why a command fails, once etcd answers.
+fn until_it_answers(mut command: impl FnMut() -> Done) -> String {
+    let mut refused = String::new();
+    eventually("etcd answers", || {
+        refused = command().refused();
+        !refused.contains("no etcd endpoint")
+    });
+    refused
+}
+
+impl Kept {
+    /// What is wrong with etcd, as a machine says.
+    fn said(&self, machine: &str) -> String {
+        let place = self.machines.cluster.path(machine).join("run/roster/etcd.trouble");
+        fs::read_to_string(place).unwrap_or_default()
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_by_name() {
+    let Some(kept) = Kept::new(1) else { return };
+    let refused = kept.init().refused();
+    assert!(refused.contains("already") && refused.contains("sidelong cluster apply"), "{refused}");
+    let refused = kept.machines.part("node", "n9").finish().refused();
+    assert!(refused.contains("has no part n9"), "{refused}");
+
+    // Another one, in the same etcd.
+    let mut other = Machines::three();
+    other.kept_by(&kept.etcd);
+    other.cluster.file.cluster.name = "other".into();
+    let whole = other.whole();
+    let refused = other.part("node", "n1").finish().refused();
+    assert!(refused.contains("etcd has no cluster other") && refused.contains("cluster init"), "{refused}");
+    let apply = || run(["cluster", "apply", whole.to_str().unwrap()]);
+    assert!(apply().refused().contains("etcd has no cluster other"));
+    run(["cluster", "init", whole.to_str().unwrap()]).succeeded();
+    apply().succeeded();
+
+    other.cluster.file.edges[0].access_log = Some("access.log".into());
+    other.whole();
+    let refused = apply().refused();
+    assert!(refused.contains("relative path"), "{refused}");
+}
+
+#[test]
+fn a_file_that_a_part_refuses_and_one_that_is_none_change_nothing() {
+    let Some(mut kept) = Kept::new(1) else { return };
+    let _parts = kept.serving();
+    kept.machines.cluster.file.edges[0].access_log = Some("/nonexistent/log".into());
+    let refused = kept.apply().refused();
+    assert!(refused.contains("nothing is changed") && refused.contains("edge1 refuses it"), "{refused}");
+    let shown = kept.ask(&["cluster", "show"]).succeeded();
+    assert!(!shown.contains("/nonexistent"), "{shown}");
+    assert!(kept.machines.answers("alpha"));
+
+    let name = &kept.machines.cluster.file.cluster.name;
+    kept.etcd.put(&format!("/sidelong/{name}/roster"), "what somebody else wrote");
+    eventually("it is told", || kept.said("n3").contains("is not sealed"));
+    let refused = kept.apply().refused();
+    assert!(refused.contains("somebody else has written it"), "{refused}");
+    assert!(kept.machines.answers("alpha"));
+    kept.restore("n3").succeeded();
+    eventually("nothing is wrong", || kept.said("n3").is_empty());
+}
+
+#[test]
+fn a_machine_that_was_away_hears_of_it_from_the_others() {
+    let Some(mut kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    let (third, second) = (parts.remove(2), parts.remove(1));
+    second.signal(Signal::STOP);
+    third.signal(Signal::STOP);
+    kept.machines.cluster.file.limits.retries = 3;
+    let told = kept.apply();
+    assert!(told.err.contains("no answer from n2, n3"), "{told:?}");
+    assert!(told.succeeded().contains("epoch 2"));
+    kept.etcd.kill(0);
+    second.signal(Signal::CONT);
+    eventually("it has it", || metrics(kept.machines.cluster.node_admin(1))["sidelong_config_epoch"] == 2.0);
+
+    // Of one that does not come back a person must say so.
+    kept.etcd.begin(0);
+    let leave = || kept.ask(&["leave", "n3"]);
+    eventually("etcd answers", || kept.ask(&["cluster", "show"]).code == Some(0));
+    let refused = leave();
+    assert!(refused.code == Some(2) && refused.err.contains("sidelong remove n3 --lost"), "{refused:?}");
+    assert!(kept.ask(&["remove", "n3", "--lost"]).succeeded().contains("nobody waits for n3"));
+    leave().succeeded();
+    third.signal(Signal::CONT);
+    third.finish().succeeded();
+    assert!(kept.machines.answers("alpha"));
+}
+
+#[test]
+fn an_edge_that_was_given_up_for_lost_ends_when_it_is_back() {
+    let Some(kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    let edge = parts.pop().unwrap();
+    let refused = kept.ask(&["remove", "edge1", "--lost"]).refused();
+    assert!(refused.contains("edge1 runs: end it"), "{refused}");
+    edge.signal(Signal::STOP);
+    kept.ask(&["remove", "edge1", "--lost"]).succeeded();
+    edge.signal(Signal::CONT);
+    // Nodes may change sites without it.
+    edge.finish().succeeded();
+    let _edge = kept.machines.part("edge", "edge1");
+    eventually("it belongs to the cluster again", || kept.machines.answers("alpha"));
+}
