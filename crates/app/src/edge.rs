@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sidelong_config::{Capacity, Cluster};
 use sidelong_edge::{
-    AdapterMembers, Adopted, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate,
-    Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
+    AdapterMembers, Adopted, ConfigState, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia,
+    Gate, Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap};
@@ -34,6 +34,12 @@ const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for the thread that decides to go by another roster. It looks at each scan.
 const ADOPT_MAX: Duration = Duration::from_secs(5);
+
+/// Interval at which the history has a move again that fails in the same way.
+const FAILURES_EVERY: Duration = Duration::from_secs(60);
+
+/// How long a front that leaves stays to be asked, after its last request.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What an edge may be given beside its entry in the cluster file.
 #[derive(Default)]
@@ -92,6 +98,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let threads = Threads::start(watch, exchange)?;
     let live = edge.live();
     let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen(), move || live.nodes())).transpose()?;
+    let config = Arc::clone(&parts.config);
     let mut told = shutdown.told();
     Running::start("edge", shutdown, move || {
         let served = edge.run(async || told.next().await);
@@ -99,7 +106,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
         threads.end();
         history.into_iter().for_each(Log::finish);
         served?;
-        memory.result()
+        memory.end(&config)
     })
 }
 
@@ -126,6 +133,7 @@ pub(crate) fn adopting(
         let is_there = cluster.fronts.values().any(|front| front.name == name);
         if !is_there || cluster.standing.leaving.contains(&name) {
             tracing::info!("{name} leaves the cluster, and ends");
+            parts.config.leave();
             shutdown.finish();
             return Ok(());
         }
@@ -240,7 +248,7 @@ impl Memory {
             return Ok(Memory { exposer: None, share: None, front: None, guard: None });
         }
         let any_port = SocketAddr::new(member.host, 0);
-        let exposer = parts.fabric.expose(member.fabric_listen.unwrap_or(any_port))?;
+        let exposer = parts.fabric.expose(member.fabric_listen.unwrap_or(any_port), parts.began_ms)?;
         let share = match shares {
             false => None,
             true => {
@@ -293,9 +301,15 @@ impl Memory {
         Ok(())
     }
 
+    /// Ends, with the part's requests. If the part leaves the cluster, who has had it leave hears first that nothing is left of it: on
+    /// several machines nobody could tell later.
+    ///
     /// # Errors
     /// If some of it was lost.
-    pub(crate) fn result(&self) -> Result<(), Failure> {
+    pub(crate) fn end(self, config: &ConfigState) -> Result<(), Failure> {
+        if config.end() && self.exposer.as_ref().is_some_and(Exposer::is_far) {
+            std::thread::sleep(FAREWELL);
+        }
         self.guard.as_ref().map_or(Ok(()), Guard::result)
     }
 }
@@ -383,6 +397,7 @@ pub(crate) type EdgeEvents = Box<dyn FnMut(EdgeEvent) + Send>;
 pub(crate) fn events(told: &Events, name: String, parts: &Arc<Parts>, history: Option<&Log>) -> EdgeEvents {
     let (told, parts) = (Arc::clone(told), Arc::clone(parts));
     let recorder = history.map(Log::recorder);
+    let mut failed = None;
     Box::new(move |event| {
         let at_ns = sidelong_load::monotonic_ns();
         let event = match event {
@@ -390,7 +405,18 @@ pub(crate) fn events(told: &Events, name: String, parts: &Arc<Parts>, history: O
             EdgeEvent::Ended(report) => {
                 let record = Record::of(&parts, &name, &report);
                 let event = ended::event(&parts, &report, &record);
-                if let Some(recorder) = recorder.as_ref().filter(|_| !report.was_late()) {
+                let is_news = report.moved() || {
+                    // What keeps a node where it is may last for hours, and movers try again at each scan.
+                    let now = (report.task.site(), record.node.clone(), report.outcome);
+                    let is_news = failed
+                        .as_ref()
+                        .is_none_or(|(at, last)| *last != now || report.ended.since(*at) >= FAILURES_EVERY);
+                    if is_news {
+                        failed = Some((report.ended, now));
+                    }
+                    is_news
+                };
+                if let Some(recorder) = recorder.as_ref().filter(|_| is_news && !report.was_late()) {
                     recorder.record(record);
                 }
                 event

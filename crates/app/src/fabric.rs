@@ -1,8 +1,11 @@
 //! The fabric that a process of a cluster uses: which one, why, and how the other processes' regions are found. All other code
 //! of the program is given a host, a directory and initiators and knows no backend, except `perf`, which takes the one it is told.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sidelong_config::{self as config, Cluster};
 use sidelong_edge::{Counts, share_region};
@@ -167,8 +170,8 @@ impl Fabric {
         counts
     }
 
-    /// The place where this process exposes its own regions, at `listen` if it must be reached over a network.
-    pub(crate) fn expose(&self, listen: SocketAddr) -> Result<Exposer, Failure> {
+    /// The place where the process of that incarnation exposes its own regions, at `listen` if it must be reached over a network.
+    pub(crate) fn expose(&self, listen: SocketAddr, incarnation: u64) -> Result<Exposer, Failure> {
         let endpoint = match &self.secret {
             Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
@@ -185,7 +188,9 @@ impl Fabric {
                 Host::Verbs(VerbsHost::new(device, endpoint)?)
             }
         };
-        Ok(Exposer { host, endpoint: endpoint.filter(|_| self.control.is_some()), run: self.run.clone() })
+        let endpoint = endpoint.filter(|_| self.control.is_some());
+        endpoint.iter().for_each(|endpoint| endpoint.witness(self.run.clone()));
+        Ok(Exposer { host, endpoint, incarnation, run: self.run.clone(), held: Mutex::default() })
     }
 }
 
@@ -195,20 +200,33 @@ pub(crate) struct Exposer {
     pub(crate) host: Host,
     /// Where others ask for keys, if not in the run directory.
     endpoint: Option<Endpoint>,
+    incarnation: u64,
     run: RunDirectory,
+    /// The published regions, by which the machine's other parts see whether this process has ended.
+    held: Mutex<HashMap<String, File>>,
 }
 
 impl Exposer {
     /// Lets others find a region by its key.
     ///
     /// # Errors
-    /// If the run directory cannot be written.
+    /// If the run directory cannot be written, or another process of this machine exposes the region.
     pub(crate) fn publish(&self, key: &Key) -> Result<(), Failure> {
-        match &self.endpoint {
-            Some(endpoint) => endpoint.publish(key),
-            None => self.run.publish(key)?,
+        let Some(endpoint) = &self.endpoint else { return Ok(self.run.publish(key)?) };
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Vacant(place) = held.entry(key.name.clone()) {
+            let held = self.run.hold(&key.name, self.incarnation)?.ok_or_else(|| {
+                Failure::new(format!("another process on this machine exposes {}: end it first", key.name))
+            })?;
+            place.insert(held);
         }
+        endpoint.publish(key);
         Ok(())
+    }
+
+    /// Whether parts of other machines ask it.
+    pub(crate) fn is_far(&self) -> bool {
+        self.endpoint.is_some()
     }
 
     /// Answers requests of that kind from parts of other machines.
@@ -254,7 +272,7 @@ impl Exposer {
 /// commands: a part with another one is refused by name. Never 0, which stands for no cluster.
 ///
 /// What a part may know better than others, such as floors, is not in it: it can be changed part by part.
-fn identity(cluster: &Cluster) -> u64 {
+pub(crate) fn identity(cluster: &Cluster) -> u64 {
     let Cluster { name, baseline, founding, .. } = cluster;
     let mut text = format!("{name} {:?} {:?} {founding}", baseline.by, baseline.protocol);
     if cluster.has_commands() {

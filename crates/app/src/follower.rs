@@ -57,7 +57,7 @@ impl Follower {
         config.adopted(cluster.epoch);
         if let Some(exposer) = exposer {
             let config = Arc::clone(&config);
-            roster::answer(exposer, &run, (&cluster.name, part), move || config.epoch());
+            roster::answer(exposer, &run, (&cluster.name, part), config);
         }
         // Which others may ask for.
         let kept = cluster.etcd.as_ref().and_then(|_| Roster::read(&run));
@@ -127,7 +127,10 @@ impl Follower {
         let mut cluster = newest.of(&file)?;
         if cluster.standing.lost.contains(&self.part) {
             // Nobody waits for it any more, so an edge or front must not go on. If it is started again, it belongs to the cluster again.
-            tracing::error!("a person has said that {} is lost, and nobody waits for it", self.part);
+            tracing::error!(
+                "a person has said that {} is lost, and nobody waits for it: it ends. Started again, it belongs to the cluster again",
+                self.part
+            );
             cluster.standing.leaving.insert(self.part.clone());
         }
         self.fabric.adopt(&cluster);

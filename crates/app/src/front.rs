@@ -81,13 +81,13 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     watch.adapter = Some(adapter);
     tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;
-    let mut told = shutdown.told();
+    let (mut told, config) = (shutdown.told(), Arc::clone(&parts.config));
     Running::start("front", shutdown, move || {
         let served = front.run(async || told.next().await);
         threads.end();
         history.into_iter().for_each(Log::finish);
         served?;
-        memory.result()
+        memory.end(&config)
     })
 }
 

@@ -32,6 +32,7 @@ mod reads;
 mod regions;
 pub mod reload;
 pub mod roster;
+pub mod rotation;
 mod site_change;
 mod stamp;
 

@@ -84,7 +84,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
     }
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
-    let exposer = parts.fabric.expose(node.fabric_listen)?;
+    let exposer = parts.fabric.expose(node.fabric_listen, parts.began_ms)?;
     let shutdown = Shutdown::new();
     let hosts = Hosts::of(&parts.cluster);
     let sites = Sites::of(&parts, &node, options.runner);

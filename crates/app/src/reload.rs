@@ -21,7 +21,7 @@ use crate::fabric::items_region;
 use crate::failure::Failure;
 use crate::history::{BY_HAND, JOINED, LEFT, Log, REMOVED, Record};
 use crate::parts::{self, Parts, certificates};
-use crate::roster::{self, Place, Presence, Roster};
+use crate::roster::{self, LAMP_S, Place, Presence, Roster};
 use members::{Members, Names, difference, may_end, may_leave};
 
 /// Pause between two looks at who has adopted it.
@@ -227,6 +227,7 @@ impl Reload {
             waits,
             taken: Vec::new(),
             silent: Names::new(),
+            ended: Names::new(),
         };
         let done = steps.take(&next, &left, &joined);
         done.map_err(|why| steps.undo(&why, &left))?;
@@ -282,6 +283,8 @@ struct Steps<'a> {
     taken: Vec<(NodeId, String, Ownership)>,
     /// Parts that did not say whether they go by it.
     silent: Names,
+    /// Parts that this has had end.
+    ended: Names,
 }
 
 impl Steps<'_> {
@@ -386,7 +389,9 @@ impl Steps<'_> {
                 then.extend(taken.iter().map(|(_, name, _)| format!("{name} stays held: {why}")));
             }
         }
-        let has_ended = |name: &str, region| self.place.presence(name, region) == Presence::Ended;
+        let has_ended = |name: &String, region| {
+            self.ended.contains(name) || self.place.presence(name, region) == Presence::Ended
+        };
         let caches = left.caches.iter().filter(|name| has_ended(name, items_region(name)));
         let fronts = left.fronts.iter().filter(|name| has_ended(name, front_region(name)));
         let ended: Vec<_> = fronts.chain(caches).collect();
@@ -462,18 +467,25 @@ impl Steps<'_> {
     }
 
     /// Waits until these parts have ended, each of which has that region while it runs.
-    fn await_ends(&self, parts: &Names, region: fn(&str) -> String, wait: Duration) -> Result<(), Failure> {
+    fn await_ends(
+        &mut self,
+        parts: &Names,
+        region: fn(&str) -> String,
+        wait: Duration,
+    ) -> Result<(), Failure> {
         let deadline = Instant::now() + wait;
-        let lost = &self.last.standing.lost;
-        let runs = |name: &&String| {
-            !lost.contains(*name) && self.place.presence(name, region(name)) != Presence::Ended
-        };
-        while parts.iter().any(|name| runs(&name)) && Instant::now() < deadline {
+        let mut left = difference(parts, &self.last.standing.lost);
+        loop {
+            // On another machine each says so for a short time only.
+            let ended = left.iter().filter(|name| self.place.presence(name, region(name)) == Presence::Ended);
+            let ended: Names = ended.cloned().collect();
+            left = difference(&left, &ended);
+            self.ended.extend(ended);
+            let Some(name) = left.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                return Err(Failure::new(format!("{name} has not ended: end it, and try again")));
+            }
             std::thread::sleep(LOOK_EVERY);
-        }
-        match parts.iter().find(runs) {
-            None => Ok(()),
-            Some(name) => Err(Failure::new(format!("{name} has not ended: end it, and try again"))),
         }
     }
 
@@ -574,9 +586,18 @@ pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failur
     let kinds = if place.is_far() { "node, edge, front or cache" } else { "edge, front or cache" };
     parts::find(kinds, name, fronts.chain(caches).chain(nodes))?;
     let regions = [front_region(name), items_region(name), load_region(name)];
-    if regions.into_iter().any(|region| place.presence(name, region).runs()) {
+    let presences = regions.map(|region| place.presence(name, region));
+    if presences.iter().any(Presence::runs) {
         return Err(Failure::new(format!(
             "{name} runs: end it, and then remove it if others still wait for it"
+        )));
+    }
+    // A region that the kind of the part does not have counts as ended.
+    let is_silent = presences.iter().any(|presence| *presence != Presence::Ended);
+    if let Some(host) = place.lamps().get(name).filter(|_| is_silent) {
+        return Err(Failure::new(format!(
+            "{name} does not answer here, but its machine {host} has told etcd within the last {LAMP_S} s that it runs. If it hangs, end \
+             it; if nothing is left of it, say so again in {LAMP_S} s"
         )));
     }
     if is_cache && place.is_far() {
@@ -664,7 +685,7 @@ fn await_parts(
         let late: Vec<_> = late.map(|(part, _)| part.as_str()).collect();
         if late.is_empty() {
             let silent = parts.into_iter().filter(|(name, presence)| {
-                *presence == Presence::Silent && !next.standing.lost.contains(name)
+                matches!(presence, Presence::Silent { .. }) && !next.standing.lost.contains(name)
             });
             return Ok(silent.map(|(name, _)| name).collect());
         }

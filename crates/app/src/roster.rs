@@ -25,11 +25,12 @@ use crate::fabric::items_region;
 use crate::failure::Failure;
 pub use asked::Presence;
 pub(crate) use asked::answer;
-pub use etcd::Version;
+pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
 pub use kept::{Roster, age, epoch};
 pub(crate) use kept::{busy, directory, forget, keep, refuse, trouble};
 pub use place::Place;
+pub(crate) use place::secrets_of_parts;
 pub use start::whole;
 
 use kept::{LOCK, read_word};

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::hint::black_box;
 use std::io;
+use std::net::IpAddr;
 
+use blake2::Blake2sMac256;
+use blake2::digest::Mac as _;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The rights that a key grants.
@@ -30,6 +33,18 @@ impl Token {
         } else {
             Err(io::ErrorKind::Other.into())
         }
+    }
+
+    /// The token by which a peer with that address shows its right. Who overhears it can use it from no other address.
+    pub(crate) fn of_peer(self, peer: IpAddr) -> Token {
+        let address = match peer.to_canonical() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let keyed = Blake2sMac256::new_from_slice(&self.0.to_le_bytes());
+        let keyed = keyed.expect("BLAKE2s takes a key of 16 bytes").chain_update(address.octets());
+        let code: [u8; 32] = keyed.finalize().into_bytes().into();
+        Token(u128::from_le_bytes(*code.first_chunk().expect("it is longer")))
     }
 
     /// Compares in constant time, so that a guess learns nothing from how long it took.

@@ -52,6 +52,6 @@ pub use endpoint::Endpoint;
 #[cfg(fuzzing)]
 pub use sealed::fuzz_sealed;
 pub use sealed::{SEALED_BYTES_MAX, Sealed, SealedError};
-pub use secret::Secret;
+pub use secret::{Secret, SecretId};
 pub use session::Session;
 pub use wire::{BODY_BYTES_MAX, FIND};

@@ -34,6 +34,15 @@ pub trait Directory: Send + Sync {
     /// # Errors
     /// If no process has published it, or it cannot be read.
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error>;
+
+    /// Whether it is proven that the process which exposed the region `name` has ended, and no other exposes it now. There is no link to it,
+    /// and one has just failed with `error`, if it was tried. `incarnation` is that of the process as last seen, if it ever was.
+    ///
+    /// On one machine nobody but the kernel says that there is no such file, or that nobody listens.
+    fn has_ended(&self, name: &str, incarnation: Option<u64>, error: Option<&Error>) -> bool {
+        let _ = (name, incarnation);
+        error.is_some_and(Error::found_nobody)
+    }
 }
 
 /// Longest process number in a lock file, in bytes.
@@ -56,8 +65,8 @@ const PUBLIC_FILE: Mode = Mode::from_raw_mode(0o644);
 const GROUP_FILE: Mode = Mode::from_raw_mode(0o660);
 
 /// A directory on one machine, accessible to its owner alone. It holds regions (`NAME.region`, whose file is the key;
-/// beside it `NAME.socket` if the memory lies elsewhere), keys of the tcp backend (`NAME.tcpkey`), logs and histories, and
-/// the lock of the cluster that runs in it.
+/// beside it `NAME.socket` if the memory lies elsewhere), keys of the tcp backend (`NAME.tcpkey`), what shows who
+/// exposes regions to other machines (`NAME.held`), logs and histories, and the lock of the cluster that runs in it.
 ///
 /// Every file in it is opened through this type. Each call opens the path anew, one component at a time and without symbolic
 /// links, and refuses a path that another user could have changed. So a directory that was removed and created again is
@@ -180,11 +189,11 @@ impl RunDirectory {
     /// # Errors
     /// If a process has it, or it cannot be removed.
     pub fn forget(&self, region: &str) -> io::Result<()> {
-        if self.is_exposed(region) {
+        if self.is_exposed(region) || self.has_holder(region) {
             return Err(ErrorKind::ResourceBusy.into());
         }
         let directory = self.enter()?;
-        for name in [file_name(region), key_name(region)] {
+        for name in [file_name(region), key_name(region), held_name(region)] {
             match directory.remove(&name) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -216,6 +225,34 @@ impl RunDirectory {
     pub fn is_locked(&self, name: &str) -> bool {
         self.read(name)
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+    }
+
+    /// Shows to the processes of this machine, while the returned file lives, that the process of that incarnation exposes `region` to
+    /// other machines. `None` if another process does.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn hold(&self, region: &str, incarnation: u64) -> io::Result<Option<File>> {
+        let Some(file) = self.lock(&held_name(region))? else { return Ok(None) };
+        file.set_len(0)?;
+        (&file).write_all(&incarnation.to_le_bytes())?;
+        Ok(Some(file))
+    }
+
+    /// Whether a process [holds](Self::hold) `region`.
+    pub fn has_holder(&self, region: &str) -> bool {
+        self.is_locked(&held_name(region))
+    }
+
+    /// The incarnation of the last process that [held](Self::hold) `region`, if that has ended.
+    pub fn ended(&self, region: &str) -> Option<u64> {
+        check_name(region).ok()?;
+        let mut file = self.read(&held_name(region)).ok()?;
+        // Freed again when the file is closed. Whoever takes the region over at this moment tries again.
+        flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
+        let mut incarnation = [0; 8];
+        file.read_exact(&mut incarnation).ok()?;
+        Some(u64::from_le_bytes(incarnation))
     }
 
     /// Removes the directory and everything in it, as far as that can be removed.
@@ -312,6 +349,11 @@ const SECRET: &str = "run.secret";
 /// The file of the region with that name.
 pub(crate) fn file_name(region: &str) -> String {
     format!("{region}.region")
+}
+
+/// The file that the process holds which exposes the region to other machines.
+fn held_name(region: &str) -> String {
+    format!("{region}.held")
 }
 
 fn key_name(region: &str) -> String {

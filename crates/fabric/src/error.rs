@@ -69,9 +69,9 @@ pub enum OpError {
 }
 
 impl Error {
-    /// Whether it shows that no process exposes the region now: none has published it, or the machine where it was exposed
-    /// answers that nobody listens there. Silence shows nothing.
-    pub fn is_gone(&self) -> bool {
+    /// Whether nobody was found who exposes the region: none has published it, or a refusal came from where it was exposed. On one
+    /// machine that is the kernel's word. On several a firewall refuses, too: see [`Directory::has_ended`](crate::Directory::has_ended).
+    pub fn found_nobody(&self) -> bool {
         match self {
             Error::NoKey { .. } => true,
             Error::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,

@@ -12,6 +12,8 @@ use crate::{Access, Batch, Directory, Error, Key, LinkId, OpError, shm, sim, tcp
 #[derive(Debug)]
 struct Slot {
     life: u32,
+    /// Of the process that exposed the region when the link was made.
+    incarnation: u64,
     link: Link,
 }
 
@@ -95,7 +97,8 @@ impl Initiator {
             Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?, key.access)),
         };
         let id = self.insert(link);
-        self.check_header(id, key, timeout).inspect_err(|_| self.close(id))?;
+        let header = self.check_header(id, key, timeout).inspect_err(|_| self.close(id))?;
+        self.slots[id.slot as usize].incarnation = header.incarnation;
         Ok(id)
     }
 
@@ -140,6 +143,12 @@ impl Initiator {
             Link::Shm(link) => link.is_current(),
             _ => true,
         })
+    }
+
+    /// [`Instance::incarnation`](sidelong_layout::Instance::incarnation) of the process that exposed the region when the link was made.
+    pub fn incarnation(&self, link: LinkId) -> Option<u64> {
+        let slot = self.slots.get(link.slot as usize).filter(|slot| slot.life == link.life);
+        slot.map(|slot| slot.incarnation)
     }
 
     /// Whether the process that exposes the region may be alive. Over shm, where its memory outlives it, the lock on the
@@ -224,7 +233,7 @@ impl Initiator {
 
     fn insert(&mut self, link: Link) -> LinkId {
         let Some(free) = self.free.pop() else {
-            self.slots.push(Slot { life: 0, link });
+            self.slots.push(Slot { life: 0, incarnation: 0, link });
             return LinkId { slot: self.slots.len() as u32 - 1, life: 0 };
         };
         let slot = &mut self.slots[free as usize];
@@ -232,7 +241,7 @@ impl Initiator {
         LinkId { slot: free, life: slot.life }
     }
 
-    fn check_header(&mut self, link: LinkId, key: &Key, timeout: Duration) -> Result<(), Error> {
+    fn check_header(&mut self, link: LinkId, key: &Key, timeout: Duration) -> Result<RegionHeader, Error> {
         let mut batch = Batch::new();
         let read = batch.read(link, 0, HEADER_BYTES);
         self.run(&mut batch, timeout);
@@ -240,7 +249,7 @@ impl Initiator {
         let words = batch.words(read).map_err(refused)?;
         let words = words.try_into().expect("a header is as long as was asked");
         let checked = RegionHeader::checked(words, self.cluster, key.kind, key.len);
-        checked.map(|_| ()).map_err(|source| Error::Header { name: key.name.clone(), source })
+        checked.map_err(|source| Error::Header { name: key.name.clone(), source })
     }
 }
 

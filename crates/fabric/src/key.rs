@@ -42,6 +42,14 @@ impl Locator {
         }
     }
 
+    /// For a peer with that address alone. Over verbs the token is sent encrypted, and needs no such bound.
+    pub(crate) fn of_peer(self, peer: IpAddr) -> Locator {
+        match self {
+            Locator::Tcp { address, token } => Locator::Tcp { address, token: token.of_peer(peer) },
+            other => other,
+        }
+    }
+
     /// Parses such a line.
     pub(crate) fn from_text(text: &str) -> Option<Locator> {
         let mut parts = text.split_whitespace();

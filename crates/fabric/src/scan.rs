@@ -288,16 +288,21 @@ impl Scanner {
         is_current
     }
 
-    /// Whether the process that exposes the region is known to have ended. If the link is down it is tried at once, unless
-    /// the last attempt was met by silence and the pause after it is not over.
-    pub fn is_gone(&mut self, link: LinkRef) -> bool {
+    /// Whether it is proven that the process which exposes the region has ended ([`Directory::has_ended`]). If the link is down it is
+    /// tried at once, unless the last attempt was met by silence and the pause after it is not over.
+    pub fn has_ended(&mut self, link: LinkRef) -> bool {
         let tried = &self.links[link.index()];
         match tried.id() {
             Some(id) => !self.initiator.is_exposed(id),
-            None if tried.was_gone() || tried.is_due(self.now) => {
-                self.connect(link, self.now).is_err_and(|error| error.is_gone())
+            None => {
+                let is_time = tried.found_nobody() || tried.is_due(self.now);
+                let made = is_time.then(|| self.connect(link, self.now));
+                let tried = &self.links[link.index()];
+                let failed = made.and_then(Result::err);
+                let has_ended =
+                    || self.directory.has_ended(tried.region(), tried.incarnation(), failed.as_ref());
+                tried.id().is_none() && has_ended()
             }
-            None => false,
         }
     }
 

@@ -11,8 +11,9 @@
 //!
 //! An initiator's links to the regions of one target share a connection. It opens with a hello (versions, and the first
 //! region's name and token) and takes claims for further regions. Requests are pipelined and answered in order. The
-//! token grants the use of the region, and anyone who reads the traffic learns it. So the network between the two must
-//! be trusted or tunnelled.
+//! token grants the use of the region, and anyone who reads the traffic learns it. A token that was given to a peer is good
+//! from that peer's address alone, but who can change the traffic can speak in its place. So the network between the two must be trusted
+//! or tunnelled.
 
 mod fifo;
 mod link;

@@ -389,7 +389,7 @@ impl Links {
         let Some(Some(FrontLink { member, link })) = fronts.get(front.index()) else { return Reply::Lost };
         let (link, is_led) = (*link, member.is_led);
         let offset = FrontMap { nodes: nodes.len() }.node(node);
-        if self.scanner.is_gone(link) && !is_led {
+        if self.scanner.has_ended(link) && !is_led {
             return Reply::Value(FrontWord::GONE);
         }
         let words = self.scanner.execute(link, |batch, id| batch.read(id, offset, 8));

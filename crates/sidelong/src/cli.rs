@@ -17,6 +17,7 @@ use crate::members::{self, JoinArgs, LeaveArgs};
 use crate::part::{self, PartArgs};
 use crate::reload::{self, ReloadArgs};
 use crate::remove::{self, RemoveArgs};
+use crate::secret::{self, SecretArgs};
 use crate::status::{self, StatusArgs};
 use crate::top::{self, TopArgs};
 use crate::up::{self, ExecArgs, UpArgs};
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     /// Show or change the file of a cluster on several machines, which etcd has.
     Cluster(ClusterArgs),
+    /// Show which parts of a cluster on several machines have which secret, or change the secret.
+    Secret(SecretArgs),
     /// Have a node or a cache join a running cluster.
     Join(JoinArgs),
     /// Have a node, edge, front, cache or site leave a running cluster, once no request is left there.
@@ -118,6 +121,7 @@ impl Command {
             Command::Move(args) => by_hand::move_to(args, is_quiet),
             Command::Reload(args) => reload::run(args, is_quiet),
             Command::Cluster(args) => etcd::run(args, is_quiet),
+            Command::Secret(args) => secret::run(args),
             Command::Join(args) => members::join(args, is_quiet),
             Command::Leave(args) => members::leave(args, is_quiet, part_of),
             Command::Remove(args) => remove::run(args, is_quiet),

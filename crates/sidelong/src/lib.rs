@@ -29,6 +29,7 @@ mod reload;
 mod remove;
 mod research;
 mod running;
+mod secret;
 mod status;
 mod table;
 mod top;

@@ -1,6 +1,8 @@
 //! `sidelong status`: requests admitted and rejected for each site, why, and whether the targets are met, as the edges
 //! report at their admin endpoints.
 
+mod members;
+
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use sidelong_app::history::{self, Holder};
-use sidelong_app::roster::{self, Place, Presence, Roster, Share};
+use sidelong_app::roster::{self, Share};
 use sidelong_app::some;
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{DocumentStatus, PeerStatus, SiteStatus, Status};
@@ -21,6 +23,7 @@ use crate::cluster;
 use crate::failure::{Failure, say};
 use crate::running::running;
 use crate::table::table;
+use members::{Behind, Members, Silent};
 
 #[derive(Args)]
 #[command(after_help = STATUS_END)]
@@ -74,7 +77,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     };
     let cluster = cluster::any(&file, None)?;
     let run = RunDirectory::at(&cluster.run_dir);
-    let (behind, etcd) = behind(&cluster)?;
+    let Members { behind, silent, etcd } = Members::ask(&cluster)?;
     let asked = ask(&cluster);
     let has_caches_here = cluster.has_only_caches() && cluster.has_roster();
     if !has_caches_here && asked.iter().all(|(_, answer)| answer.is_err()) {
@@ -83,10 +86,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let why = why.collect::<Vec<_>>().join(", ");
         etcd.iter().for_each(|why| tracing::warn!("{why}"));
         behind.iter().for_each(|part| tracing::warn!("{}", part.plain(cluster.epoch).trim_end()));
+        silent.iter().for_each(|part| tracing::warn!("{}", part.plain().trim_end()));
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
     let mut report = Report::new(&cluster, &asked);
-    (report.behind, report.etcd) = (behind, etcd);
+    (report.behind, report.silent, report.etcd) = (behind, silent, etcd);
     report.caches = roster::caches(&cluster);
     for (name, share) in report.caches.iter_mut().filter(|(_, share)| *share == Share::Has) {
         let cache = cluster.caches.values().find(|cache| cache.name == *name);
@@ -113,26 +117,6 @@ fn answers(cache: SocketAddr) -> bool {
     asked().is_ok()
 }
 
-/// The parts that run and do not go by the cluster file that was adopted last, and what is wrong with etcd.
-fn behind(cluster: &Cluster) -> Result<(Vec<Behind>, Option<String>), Failure> {
-    let place = Place::new(cluster)?;
-    let newest = Roster::read(place.run()).filter(|newest| newest.epoch == cluster.epoch);
-    let Some(newest) = newest.or_else(|| place.is_far().then(|| Roster::from(cluster))) else {
-        return Ok((Vec::new(), None));
-    };
-    let parts = place.parts(&newest);
-    let etcd = place.trouble(&newest);
-    let for_s = roster::age(place.run()).map(|age| age.as_secs());
-    let behind = |(part, presence): (String, Presence)| match presence {
-        Presence::Runs { epoch, refused } if epoch.is_none_or(|epoch| epoch < newest.epoch) => {
-            let refused = refused.filter(|(of, _)| *of == newest.epoch).map(|(_, why)| why);
-            Some(Behind { part, epoch, for_s, refused })
-        }
-        _ => None,
-    };
-    Ok((parts.into_iter().filter_map(behind).collect(), etcd))
-}
-
 /// Admission for a site in short.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Standing {
@@ -143,27 +127,6 @@ pub(crate) struct Standing {
     pub(crate) rejected_by: BTreeMap<String, u64>,
     /// Whether every edge that knows reports that the target is met.
     pub(crate) met: Option<bool>,
-}
-
-impl Behind {
-    fn plain(&self, newest: u64) -> String {
-        let Behind { part, epoch, for_s, refused } = self;
-        let long = for_s.map_or_else(String::new, |s| format!(", for {s} s"));
-        match (epoch, refused) {
-            (_, Some(why)) => {
-                format!("{part} refuses cluster file {newest}{long}, and goes by the one before: {why}\n")
-            }
-            (Some(epoch), None) => {
-                let count = newest.saturating_sub(*epoch);
-                format!(
-                    "{part} is {count} behind{long}: it goes by cluster file {epoch}, and {newest} is the newest\n"
-                )
-            }
-            (None, None) => {
-                format!("{part} does not say by which cluster file it goes; {newest} is the newest\n")
-            }
-        }
-    }
 }
 
 /// What `top` shows of the edges that answer.
@@ -216,6 +179,9 @@ struct Report<'a> {
     epoch: u64,
     /// Parts that run and go by another.
     behind: Vec<Behind>,
+    /// Parts on other machines that do not answer, and are not known to have ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    silent: Vec<Silent>,
     /// Why the parts go on without etcd, if they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     etcd: Option<String>,
@@ -227,18 +193,6 @@ struct Report<'a> {
     nodes: Vec<NodeReport<'a>>,
     /// The caches of this machine, by name, and the share of the keys that each has.
     caches: Vec<(String, Share)>,
-}
-
-/// A part that does not go by the newest cluster file.
-#[derive(PartialEq, Debug, Serialize)]
-struct Behind {
-    part: String,
-    /// By which it goes, if it says so.
-    epoch: Option<u64>,
-    /// Since the newest was adopted, in seconds.
-    for_s: Option<u64>,
-    /// Why it refuses the newest.
-    refused: Option<String>,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -317,6 +271,7 @@ impl<'a> Report<'a> {
     fn plain_members(&self) -> String {
         let etcd = self.etcd.iter().map(|why| format!("the parts go on by what they know: {why}\n"));
         let behind = self.behind.iter().map(|behind| behind.plain(self.epoch));
+        let silent = self.silent.iter().map(Silent::plain);
         let caches = self.caches.iter().filter_map(|(name, share)| {
             let said = match share {
                 Share::Has => return None,
@@ -333,7 +288,7 @@ impl<'a> Report<'a> {
             };
             Some(format!("cache {name} {said}\n"))
         });
-        etcd.chain(behind).chain(caches).collect()
+        etcd.chain(behind).chain(silent).chain(caches).collect()
     }
 
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
@@ -344,6 +299,7 @@ impl<'a> Report<'a> {
             cluster: &cluster.name,
             epoch: cluster.epoch,
             behind: Vec::new(),
+            silent: Vec::new(),
             etcd: None,
             rule: cluster.admission.rule,
             edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),

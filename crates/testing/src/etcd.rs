@@ -95,6 +95,11 @@ impl Etcd {
         String::from_utf8(self.client().get(Keys::One(key)).unwrap().entries.pop().unwrap().value).unwrap()
     }
 
+    /// Whether there is such an entry.
+    pub fn has(&self, key: &str) -> bool {
+        !self.client().get(Keys::One(key)).unwrap().entries.is_empty()
+    }
+
     /// Where clients ask.
     pub fn endpoints(&self) -> Vec<String> {
         self.addresses.iter().map(|[clients, _]| format!("{}://{clients}", self.scheme)).collect()

@@ -26,6 +26,8 @@ pub struct Machines {
     pub others: Vec<Cluster>,
     /// Where the machines keep what etcd has, as their own files say.
     pub own_state_dir: Option<PathBuf>,
+    /// A part that is on the machine of another.
+    pub beside: Option<(&'static str, &'static str)>,
 }
 
 impl Machines {
@@ -46,7 +48,7 @@ impl Machines {
             let admin = node.admin.map(|admin| machine.at(admin.port()));
             *node = NodeEntry { fabric_listen: Some(machine.at(port)), admin, ..entry };
         }
-        Machines { cluster, others, own_state_dir: None }
+        Machines { cluster, others, own_state_dir: None, beside: None }
     }
 
     /// Has etcd keep its file: the machines' own files are short.
@@ -63,13 +65,15 @@ impl Machines {
 
     /// What a part's machine has: its directory, with this secret, and its file.
     fn machine(&self, secret: &str, name: &str) -> (PathBuf, ClusterFile) {
-        let directory = self.cluster.path(name);
+        let machine = self.beside.filter(|(part, _)| *part == name).map_or(name, |(_, machine)| machine);
+        let directory = self.cluster.path(machine);
         fs::create_dir_all(&directory).unwrap();
         write_secret(&directory.join("secret"), secret);
         let mut file = self.cluster.file.clone();
         if let Some(mut etcd) = file.etcd {
             etcd.state_dir.clone_from(&self.own_state_dir);
             file = ClusterFile { cluster: file.cluster, etcd: Some(etcd), ..ClusterFile::default() };
+            file.cluster.secret_file = Some("secret".into());
         }
         file.cluster.run_dir = Some("run".into());
         (directory, file)
@@ -122,8 +126,20 @@ impl Machines {
         metrics(self.cluster.admin(0)).get(name).copied().unwrap_or(0.0)
     }
 
+    /// Whether alpha has a node that was beta's.
+    pub fn has_moved(&self) -> bool {
+        let sites = metrics(self.cluster.admin(0));
+        let serving = |k| format!("sidelong_edge_node_site{{node=\"n{k}\",site=\"alpha\"}}");
+        (2..=3).any(|k| sites.get(&serving(k)) == Some(&1.0))
+    }
+
     /// Keeps alpha's node busy until it gets another.
     pub fn await_move(&self) {
+        self.under_load(|| eventually("alpha gets a node of beta's", || self.has_moved()));
+    }
+
+    /// Keeps alpha's node busy for as long as `wait` takes.
+    pub fn under_load(&self, wait: impl FnOnce()) {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -135,11 +151,7 @@ impl Machines {
             }
             // Also where the wait ends in a panic: the scope waits for its threads.
             let _over = SetOnDrop(&over);
-            eventually("alpha gets a node of beta's", || {
-                let sites = metrics(self.cluster.admin(0));
-                let serving = |k| format!("sidelong_edge_node_site{{node=\"n{k}\",site=\"alpha\"}}");
-                (2..=3).any(|k| sites.get(&serving(k)) == Some(&1.0))
-            });
+            wait();
         });
     }
 }

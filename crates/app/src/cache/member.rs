@@ -88,11 +88,11 @@ impl Member {
 
     /// Where it exposes its memory to the others. `None` if they ask it for items.
     pub(super) fn exposing(&self) -> Result<Option<Exposer>, Failure> {
-        let fabric = &self.parts.fabric;
+        let Parts { fabric, began_ms, .. } = &self.parts;
         let listen = if fabric.has_device() { self.peer().verbs_listen } else { None };
         match listen {
-            Some(listen) => Ok(Some(fabric.expose(listen)?)),
-            None if fabric.shares_memory() => Ok(Some(fabric.expose(self.peer().listen)?)),
+            Some(listen) => Ok(Some(fabric.expose(listen, *began_ms)?)),
+            None if fabric.shares_memory() => Ok(Some(fabric.expose(self.peer().listen, *began_ms)?)),
             None => Ok(None),
         }
     }

@@ -119,7 +119,7 @@ pub(super) fn may_leave(
     for (name, region) in nodes.chain(fronts).filter(|(name, _)| !roster.standing.lost.contains(*name)) {
         let is_foreign = cluster.nodes.values().any(|node| node.name == *name && node.is_foreign);
         let why = match place.presence(name, region) {
-            Presence::Silent => format!("{name} does not answer, and may have requests"),
+            Presence::Silent { .. } => format!("{name} does not answer, and may have requests"),
             Presence::Ended if is_foreign => {
                 format!("nobody knows the requests of {name}'s server without its agent: start it")
             }

@@ -1,9 +1,12 @@
 //! What parts on several machines tell each other of the roster, at their control endpoints.
 
 use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sidelong_fabric::control::ControlDirectory;
+use sidelong_edge::ConfigState;
+use sidelong_fabric::control::{ControlDirectory, SecretId};
 use sidelong_fabric::{Error, RunDirectory};
 
 use super::kept::{COPIES, Part, Roster, read, refusal_of};
@@ -13,6 +16,8 @@ use crate::fabric::{ADOPTED, Exposer, ROSTER};
 const PIECE_BYTES: usize = 16_000;
 /// Pieces of the largest roster.
 const PIECES_MAX: usize = 1024;
+/// Says in place of an epoch that the part leaves the cluster, and has no request left.
+const OVER: &str = "over";
 /// Longest wait for a part to answer, which must first be connected to.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
 /// Parts that are asked at once.
@@ -30,10 +35,13 @@ pub enum Presence {
         /// The roster that it refuses, if it does, and why.
         refused: Option<(u64, String)>,
     },
-    /// It does not run.
+    /// It is proven to have ended, or has no request left and is about to.
     Ended,
-    /// It does not answer: nobody knows.
-    Silent,
+    /// It does not answer: nobody knows. A refusal proves nothing, since a firewall refuses, too.
+    Silent {
+        /// Why it refuses this process, if it does.
+        refuses: Option<String>,
+    },
 }
 
 impl Presence {
@@ -58,12 +66,13 @@ pub(crate) fn answer(
     exposer: &Exposer,
     run: &RunDirectory,
     (cluster, part): (&str, &str),
-    epoch: impl Fn() -> u64 + Send + Sync + 'static,
+    config: Arc<ConfigState>,
 ) {
     let (here, part, cluster) = (run.clone(), part.to_owned(), cluster.to_owned());
     exposer.serve(ADOPTED, move |_| {
         let refused = refusal_of(&here, &part).map(|(epoch, why)| format!("{epoch} {why}"));
-        Ok(format!("{cluster}/{part}\n{}\n{}", epoch(), refused.unwrap_or_default()).into_bytes())
+        let epoch = if config.has_left() { OVER.to_owned() } else { config.epoch().to_string() };
+        Ok(format!("{cluster}/{part}\n{epoch}\n{}", refused.unwrap_or_default()).into_bytes())
     });
     let here = run.clone();
     exposer.serve(ROSTER, move |from| {
@@ -80,24 +89,33 @@ pub(crate) fn answer(
 /// Asks a part.
 pub(super) fn presence(control: &ControlDirectory, cluster: &str, part: &Part) -> Presence {
     let Part { name, region, .. } = part;
+    let unanswered = |refuses| match control.has_ended(region, None) {
+        true => Presence::Ended,
+        false => Presence::Silent { refuses },
+    };
     match ask(control, region, ADOPTED, b"") {
         Ok(told) => {
             let told = String::from_utf8_lossy(&told);
             let mut lines = told.splitn(3, '\n');
             // Another part may have its address now, or another cluster's.
             if lines.next() != Some(&*format!("{cluster}/{name}")) {
+                return unanswered(None);
+            }
+            let epoch = lines.next();
+            if epoch == Some(OVER) {
                 return Presence::Ended;
             }
-            let epoch = lines.next().and_then(|epoch| epoch.parse().ok());
+            let epoch = epoch.and_then(|epoch| epoch.parse().ok());
             let refused = lines.next().and_then(|line| line.split_once(' '));
             let refused = refused.and_then(|(of, why)| Some((of.parse().ok()?, why.to_owned())));
             Presence::Runs { epoch, refused }
         }
         // It runs, and belongs to no roster: it was started before there was one.
         Err(Error::Declined { .. }) => Presence::Runs { epoch: None, refused: None },
+        // The roster says of no such part where it is.
         Err(Error::NoKey { .. }) => Presence::Ended,
-        Err(error) if error.is_gone() => Presence::Ended,
-        Err(_) => Presence::Silent,
+        Err(Error::Control { cause, .. }) => unanswered(Some(cause.to_string())),
+        Err(_) => unanswered(None),
     }
 }
 
@@ -124,22 +142,29 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Asks until an answer comes that is not of an earlier attempt.
 fn ask(control: &ControlDirectory, region: &str, kind: u8, body: &[u8]) -> Result<Vec<u8>, Error> {
+    answered(|| control.exchange(region, kind, body))
+}
+
+/// Asks until an answer comes that is not of an earlier attempt.
+fn answered<T>(ask: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let deadline = Instant::now() + ANSWER_MAX;
     loop {
-        match control.exchange(region, kind, body) {
+        match ask() {
             Err(Error::Earlier(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-            // A busy part may miss one answer.
-            Err(Error::Connect { source, .. })
-                if source.kind() == io::ErrorKind::TimedOut && Instant::now() < deadline =>
-            {
+            // A busy part may miss one answer, and one whose secret has changed closes sessions.
+            Err(Error::Connect { source, .. }) if is_passing(source.kind()) && Instant::now() < deadline => {
                 std::thread::sleep(PAUSE);
             }
             Err(Error::Earlier(earlier)) => return Err(*earlier),
             answer => return answer,
         }
     }
+}
+
+fn is_passing(error: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
+    [BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof].contains(&error)
 }
 
 /// The newest roster that another machine has, as it keeps it, if it is newer than `known`.
@@ -160,12 +185,22 @@ pub(super) fn newer(control: &ControlDirectory, known: &Roster) -> Result<Option
 
 /// Asks all of these parts.
 pub(super) fn presences(control: &ControlDirectory, cluster: &str, parts: &[Part]) -> Vec<Presence> {
+    of_all(parts, |part| presence(control, cluster, part))
+}
+
+/// Asks all of these parts for the secrets that count there.
+pub(super) fn secrets(control: &ControlDirectory, parts: &[Part]) -> Vec<Result<Vec<SecretId>, Error>> {
+    of_all(parts, |part| answered(|| control.secrets(&part.region)))
+}
+
+fn of_all<T: Send>(parts: &[Part], ask: impl Fn(&Part) -> T + Sync) -> Vec<T> {
     let mut found = Vec::new();
     for some in parts.chunks(ASKED_MAX) {
         std::thread::scope(|scope| {
-            let ask = |part| scope.spawn(move || presence(control, cluster, part));
-            let asked: Vec<_> = some.iter().map(ask).collect();
-            found.extend(asked.into_iter().map(|asked| asked.join().unwrap_or(Presence::Silent)));
+            let asked: Vec<_> = some.iter().map(|part| scope.spawn(|| ask(part))).collect();
+            found.extend(
+                asked.into_iter().map(|asked| asked.join().unwrap_or_else(|panic| resume_unwind(panic))),
+            );
         });
     }
     found

@@ -1,5 +1,7 @@
 //! The roster in etcd: one entry, changed by compare-and-swap, and a history of the files.
 
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
@@ -7,9 +9,9 @@ use std::time::Duration;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 use sidelong_config::{Cluster, ClusterFile, Etcd};
-use sidelong_etcd::{Access, Change, Client, Error, Heard, If, Keys, Then};
+use sidelong_etcd::{Access, Change, Client, Entry, Error, Heard, If, Keys, Then};
 use sidelong_fabric::RunDirectory;
-use sidelong_fabric::control::Secret;
+use sidelong_fabric::control::{Secret, SecretId};
 use sidelong_os::{check_private, open_regular};
 use time::OffsetDateTime;
 
@@ -26,6 +28,8 @@ const TRIES_MAX: usize = 16;
 const HISTORY_MAX: usize = 16;
 /// Most bytes of a password.
 const PASSWORD_BYTES_MAX: u64 = 1024;
+/// How long a machine that says nothing is shown to run, in seconds.
+pub const LAMP_S: u64 = 30;
 /// How an entry begins.
 const SEAL: &str = "# sealed ";
 /// How the entry of a file goes on.
@@ -36,8 +40,21 @@ pub(super) struct Entries {
     client: Client,
     /// Entries are sealed by it, so that whoever writes in etcd cannot run commands on nodes.
     secret: Secret,
+    /// Which of its secrets has sealed the entry that was read last: while the secret is changed, not all parts may know the other one.
+    by: Cell<Option<SecretId>>,
     cluster: String,
     run: RunDirectory,
+}
+
+/// By which a machine shows in etcd that its parts run: they light the page and the alert, and nothing is decided by them but that a
+/// person who takes a part for lost is told.
+#[derive(Default)]
+pub(super) struct Lamps {
+    lease: Option<i64>,
+    /// Which secret has sealed them.
+    by: Option<SecretId>,
+    /// The part of each, and the revision in which this machine has lit it.
+    lit: BTreeMap<String, u64>,
 }
 
 /// The roster as etcd has it.
@@ -83,9 +100,51 @@ impl Entries {
         Ok(Entries {
             client: Client::new(access)?,
             secret: fabric::secret(cluster)?,
+            by: Cell::default(),
             cluster: cluster.name.clone(),
             run,
         })
+    }
+
+    fn lamp_keys(&self) -> String {
+        format!("{PREFIX}/{}/lamp/", self.cluster)
+    }
+
+    /// Shows for [`LAMP_S`] that these parts run on this machine, and no others.
+    pub(super) fn shine(&mut self, lamps: &mut Lamps, parts: &BTreeSet<String>) -> Result<(), Failure> {
+        let kept = lamps.lease.map(|lease| self.client.keep(lease)).transpose()?;
+        let by = self.by.get();
+        if kept != Some(true) || lamps.by != by {
+            let lease = if kept == Some(true) { lamps.lease } else { Some(self.client.grant(LAMP_S)?) };
+            *lamps = Lamps { lease, by, lit: BTreeMap::new() };
+        }
+        let keys = self.lamp_keys();
+        for part in parts.iter().filter(|part| !lamps.lit.contains_key(*part)).cloned().collect::<Vec<_>>() {
+            let key = format!("{keys}{part}");
+            let value = self.sealed(&key, &host());
+            let put = Then::Put { key: &key, value: value.as_bytes(), lease: lamps.lease };
+            let lit = self.client.transact(&[], &[put])?;
+            lamps.lit.insert(part, lit.unwrap_or_default());
+        }
+        let out: Vec<_> = lamps.lit.keys().filter(|part| !parts.contains(*part)).cloned().collect();
+        for part in out {
+            let key = format!("{keys}{part}");
+            // Unless another machine has lit it meanwhile.
+            let is_own = lamps.lit.remove(&part).unwrap_or_default();
+            self.client.transact(&[If::Unchanged(&key, is_own)], &[Then::Delete(&key)])?;
+        }
+        Ok(())
+    }
+
+    /// The parts that run, as their machines have told etcd, and the name of each one's machine.
+    pub(super) fn lamps(&mut self) -> Result<BTreeMap<String, String>, Failure> {
+        let keys = self.lamp_keys();
+        let lit = self.client.get(Keys::Under(&keys))?.entries;
+        let lamp = |entry: Entry| {
+            let host = self.opened(&entry.key, entry.value)?;
+            Some((entry.key.strip_prefix(&*keys)?.to_owned(), host))
+        };
+        Ok(lit.into_iter().filter_map(lamp).collect())
     }
 
     fn roster_key(&self) -> String {
@@ -108,8 +167,9 @@ impl Entries {
         let key = self.roster_key();
         let text = self.opened(&key, value).ok_or_else(|| {
             Failure::new(format!(
-                "etcd's {key} is not sealed by the secret of this machine: somebody else has written it, or the secret is another one. If \
-                 the secret is right, `sidelong cluster restore` puts back what the parts of this machine go by"
+                "etcd's {key} is not sealed by the secret of this machine: its secret_file is an old one, or somebody else has written the \
+                 entry. If `sidelong secret show` says that the secret is right, `sidelong cluster restore` puts back what the parts of \
+                 this machine go by"
             ))
         })?;
         let roster = Roster::parse(&text, &self.run).map_err(|why| {
@@ -123,14 +183,40 @@ impl Entries {
 
     /// An entry as it is stored. The seal is of the key, too.
     fn sealed(&self, key: &str, text: &str) -> String {
-        format!("{SEAL}{}\n{text}", self.secret.seal(format!("{key}\n{text}").as_bytes()))
+        format!("{SEAL}{}\n{text}", self.secret.seal(self.by.get(), format!("{key}\n{text}").as_bytes()))
     }
 
     /// What an entry holds, if this cluster's secret has sealed it.
     fn opened(&self, key: &str, value: Vec<u8>) -> Option<String> {
         let value = String::from_utf8(value).ok()?;
         let (seal, text) = value.strip_prefix(SEAL)?.split_once('\n')?;
-        self.secret.has_sealed(format!("{key}\n{text}").as_bytes(), seal).then(|| text.to_owned())
+        self.by.set(Some(self.secret.has_sealed(format!("{key}\n{text}").as_bytes(), seal)?));
+        Some(text.to_owned())
+    }
+
+    /// Seals all entries by the secret of that name. One that this cluster's secret has not sealed stays as it is.
+    pub(super) fn seal_anew(&mut self, by: SecretId) -> Result<(), Failure> {
+        let (under, lamps) = (format!("{PREFIX}/{}/", self.cluster), self.lamp_keys());
+        for _ in 0..TRIES_MAX {
+            let mut is_done = true;
+            // Machines light their lamps anew.
+            let entries = self.client.get(Keys::Under(&under))?.entries.into_iter();
+            for entry in entries.filter(|entry| !entry.key.starts_with(&*lamps)) {
+                let Some(text) = self.opened(&entry.key, entry.value).filter(|_| self.by.get() != Some(by))
+                else {
+                    continue;
+                };
+                self.by.set(Some(by));
+                let sealed = self.sealed(&entry.key, &text);
+                let put = Then::Put { key: &entry.key, value: sealed.as_bytes(), lease: None };
+                is_done &=
+                    self.client.transact(&[If::Unchanged(&entry.key, entry.revision)], &[put])?.is_some();
+            }
+            if is_done {
+                return Ok(());
+            }
+        }
+        Err(busy())
     }
 
     /// Stores the first roster of a cluster.
@@ -165,8 +251,8 @@ impl Entries {
         Err(busy())
     }
 
-    /// Stores a roster again that etcd has lost.
-    pub(super) fn restore(&mut self, roster: &Roster) -> Result<(), Failure> {
+    /// Stores a roster again that etcd has lost, sealed by the secret of that name.
+    pub(super) fn restore(&mut self, roster: &Roster, by: Option<SecretId>) -> Result<(), Failure> {
         let key = self.roster_key();
         let found = self.client.get(Keys::One(&key))?.entries.pop();
         let when = found.as_ref().map_or(If::Absent(&key), |entry| If::Unchanged(&key, entry.revision));
@@ -182,6 +268,7 @@ impl Entries {
                 )));
             }
         }
+        self.by.set(by);
         if self.store(&[when], roster, true)? { Ok(()) } else { Err(busy()) }
     }
 
@@ -189,8 +276,8 @@ impl Entries {
     fn store(&mut self, when: &[If<'_>], roster: &Roster, is_new: bool) -> Result<bool, Failure> {
         let key = self.roster_key();
         let entry = self.sealed(&key, &roster.entry()?);
-        let host = uname().nodename().to_string_lossy().into_owned();
-        let written = Written { at: text(OffsetDateTime::now_utc()), by: format!("{} at {host}", user()) };
+        let by = format!("{} at {}", user(), host());
+        let written = Written { at: text(OffsetDateTime::now_utc()), by };
         let body = roster.text.as_deref().unwrap_or_default();
         let version = format!("{TITLE}{}\n{body}", serde_json::to_string(&written)?);
         let version_key = format!("{}{:020}", self.history_keys(), roster.epoch);
@@ -265,6 +352,10 @@ impl Entries {
             Some(Change::Put(entry)) => self.stored(entry.value, entry.revision, entry.revision).map(Some),
         }
     }
+}
+
+fn host() -> String {
+    uname().nodename().to_string_lossy().into_owned()
 }
 
 fn wiped(key: &str) -> Failure {

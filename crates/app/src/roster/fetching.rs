@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sidelong_config::{Cluster, Etcd};
 use sidelong_fabric::RunDirectory;
 
-use super::etcd::{Entries, Stored};
+use super::etcd::{Entries, Lamps, Stored};
 use super::kept::{FETCHING, Roster, TROUBLE, directory, keep, trouble};
 use super::place::{Place, absent, older};
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ impl Drop for Fetching {
 
 fn fetch(cluster: Cluster, stop: &AtomicBool) {
     let run = RunDirectory::at(&cluster.run_dir);
-    let (mut lock, mut asked) = (None, None::<Instant>);
+    let (mut lock, mut asked, mut lamps) = (None, None::<Instant>, Lamps::default());
     let mut told = None;
     while !stop.load(Ordering::Relaxed) {
         if lock.is_none() {
@@ -58,7 +58,7 @@ fn fetch(cluster: Cluster, stop: &AtomicBool) {
                 .and_then(|place| place.lock(FETCHING).ok().flatten());
         }
         if lock.is_some() {
-            match listen(&cluster, &run, stop, &mut told) {
+            match listen(&cluster, &run, stop, &mut told, &mut lamps) {
                 // To hear what comes next.
                 Ok(()) => continue,
                 Err(Failure(why)) => {
@@ -96,11 +96,16 @@ fn listen(
     run: &RunDirectory,
     stop: &AtomicBool,
     told: &mut Option<String>,
+    lamps: &mut Lamps,
 ) -> Result<(), Failure> {
     let (mut entries, newest) = open(cluster, run)?;
     let Some(newest) = newest else { return Err(lost(run, &cluster.name)) };
     take(&newest, run, cluster)?;
     tell(run, None, told);
+    let held = newest.roster.parts().into_iter().filter(|part| run.has_holder(&part.region));
+    if let Err(Failure(why)) = entries.shine(lamps, &held.map(|part| part.name).collect()) {
+        tracing::debug!("this machine's parts are not shown in etcd to run: {why}");
+    }
     match entries.watch(&newest, (LOOKS, PAUSE), &|| stop.load(Ordering::Relaxed))? {
         Some(heard) => take(&heard, run, cluster),
         None => Ok(()),

@@ -1,11 +1,12 @@
 //! Where the parts of a cluster keep their roster, and how it is known by which one each goes: the run directory of one machine, or etcd
 //! and the control endpoints of several.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sidelong_config::{Cluster, ClusterFile, Etcd};
-use sidelong_fabric::control::ControlDirectory;
-use sidelong_fabric::{Initiator, RunDirectory};
+use sidelong_fabric::control::{Cause, ControlDirectory, SecretId};
+use sidelong_fabric::{Error, Initiator, RunDirectory};
 use sidelong_layout::RegionKind;
 
 use super::asked::{self, Presence};
@@ -13,6 +14,7 @@ use super::etcd::{self, Entries, Version};
 use super::kept::{self, Part, RESTORED, Roster, is_fetched, trouble};
 use crate::fabric;
 use crate::failure::Failure;
+use crate::rotation::Known;
 
 /// Where a cluster keeps its roster, and how its parts are asked.
 pub struct Place {
@@ -159,7 +161,18 @@ impl Place {
         })?;
         let known = self.newer_of_peers(&here)?.unwrap_or(here);
         let epoch = known.epoch + RESTORED;
-        far.entries().restore(&Roster { epoch, ..known })?;
+        // While the secret is changed, by one that all know.
+        let told = asked::secrets(&far.control, &endpoints(&known.cluster()?));
+        if let Some(Err(Error::Control { cause: cause @ Cause::Secret, address })) =
+            told.iter().find(|told| matches!(told, Err(Error::Control { cause: Cause::Secret, .. })))
+        {
+            return Err(Failure::new(format!(
+                "the part at {address} refuses this machine ({cause}): do this on a machine that has the newest secret_file"
+            )));
+        }
+        let is_known = |id: &SecretId| told.iter().flatten().all(|has| has.contains(id));
+        let by = fabric::secret(&known.cluster()?)?.ids().into_iter().find(is_known);
+        far.entries().restore(&Roster { epoch, ..known }, by)?;
         Ok(epoch)
     }
 
@@ -178,6 +191,21 @@ impl Place {
         newer.map(|text| Roster::parse(&text, &self.run).map_err(Failure::new)).transpose()
     }
 
+    /// The parts that run, as their machines have told etcd within the last 20 seconds, and the name of each one's machine. Nobody else can be sure
+    /// of them, or of those that are not there.
+    pub fn lamps(&self) -> BTreeMap<String, String> {
+        // What is wrong with etcd is said elsewhere.
+        self.far.as_ref().and_then(|far| far.entries().lamps().ok()).unwrap_or_default()
+    }
+
+    /// Seals what etcd has by the secret of that name, which all parts know.
+    ///
+    /// # Errors
+    /// If etcd does not answer.
+    pub(crate) fn seal_anew(&self, by: SecretId) -> Result<(), Failure> {
+        self.far()?.entries().seal_anew(by)
+    }
+
     /// As [`kept::change`].
     pub(crate) fn change(&self, last: &Roster, mut edit: impl FnMut(&mut Roster)) -> Result<Roster, Failure> {
         let Some(far) = &self.far else { return kept::change(&self.run, last, edit) };
@@ -194,6 +222,16 @@ impl Place {
             None if self.run.is_exposed(&part.region) => Presence::Runs { epoch: None, refused: None },
             None => Presence::Ended,
         }
+    }
+
+    /// What is known of the parts of a cluster whose file is copied by hand to several machines.
+    ///
+    /// # Errors
+    /// If the secret of this machine cannot be read.
+    pub fn parts_by_hand(cluster: &Cluster) -> Result<Vec<(String, Presence)>, Failure> {
+        let (control, parts) = (fabric::control(cluster)?, endpoints(cluster));
+        let found = asked::presences(&control, &cluster.name, &parts);
+        Ok(parts.into_iter().map(|part| part.name).zip(found).collect())
     }
 
     /// What is known of each part of a roster.
@@ -232,6 +270,25 @@ impl Far {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Asks the nodes, edges and fronts of a cluster on several machines for the secrets that count there. Caches answer otherwise.
+///
+/// # Errors
+/// If the secret of this machine cannot be read.
+pub(crate) fn secrets_of_parts(cluster: &Cluster) -> Result<Vec<Known>, Failure> {
+    let (control, parts) = (fabric::control(cluster)?, endpoints(cluster));
+    let told = asked::secrets(&control, &parts);
+    Ok(parts.into_iter().zip(told).map(|(part, told)| Known::new(part.name, told)).collect())
+}
+
+/// The nodes, edges and fronts of a cluster on several machines that can be asked.
+fn endpoints(cluster: &Cluster) -> Vec<Part> {
+    let has_endpoint = |part: &Part| {
+        let front = cluster.fronts.values().find(|front| front.name == part.name);
+        !is_cache(part) && front.is_none_or(|front| front.fabric_listen.is_some())
+    };
+    Roster::from(cluster).parts().into_iter().filter(has_endpoint).collect()
 }
 
 fn is_cache(part: &Part) -> bool {

@@ -54,6 +54,13 @@ pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result
             cluster.name, newest.epoch
         )));
     }
+    if newest.standing.leaving.contains(part) && newest.slots.fronts.0.values().any(|front| front == part) {
+        return Err(Failure::new(format!(
+            "{part} is leaving the cluster (epoch {}), and nobody may wait for it any more: `sidelong cluster apply` with a file that \
+             has it, or not, ends that",
+            newest.epoch
+        )));
+    }
     if newest.standing.lost.contains(part) {
         newest = Place::new(cluster)?.change(&newest, |roster| _ = roster.standing.lost.remove(part))?;
     }

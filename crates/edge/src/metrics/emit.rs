@@ -76,6 +76,8 @@ pub struct ConfigState {
     epoch: AtomicU64,
     has_refused: AtomicBool,
     lacks_etcd: AtomicBool,
+    leaves: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl ConfigState {
@@ -93,6 +95,22 @@ impl ConfigState {
     /// Whether etcd, which has the file, cannot be used.
     pub fn set_lacks_etcd(&self, lacks: bool) {
         self.lacks_etcd.store(lacks, Ordering::Relaxed);
+    }
+
+    /// It says that the part leaves the cluster.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+    }
+
+    /// The part has ended its work. Returns whether that was because it leaves the cluster.
+    pub fn end(&self) -> bool {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.leaves.load(Ordering::Relaxed)
+    }
+
+    /// Whether the part has ended its work, and leaves the cluster.
+    pub fn has_left(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed) && self.leaves.load(Ordering::Relaxed)
     }
 
     /// It has refused a newer one.
@@ -122,7 +140,7 @@ impl Collector for ConfigCollector {
             "sidelong_config_lacks_etcd",
             "1 while etcd, which has the cluster file, does not answer or has lost it: the part goes on by what it knows",
         );
-        let ConfigState { epoch, has_refused, lacks_etcd } = &*self.0;
+        let ConfigState { epoch, has_refused, lacks_etcd, .. } = &*self.0;
         let epoch = epoch.load(Ordering::Relaxed) as f64;
         family(&mut encoder, &EPOCH, [(Labels::new(), epoch)])?;
         let successful = flag(!has_refused.load(Ordering::Relaxed));

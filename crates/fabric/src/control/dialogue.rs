@@ -5,12 +5,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::control::cause::Cause;
 use crate::control::noise::{self, Channel};
-use crate::control::secret::Secret;
+use crate::control::secret::{Secret, SecretId};
 use crate::control::wire::{self, BODY_BYTES_MAX, DECLINED, DONE, FIND, LENGTH_BYTES};
+use crate::key::Locator;
 
 /// Answers the requests of one kind in one session: with bytes, or with a reason for people to read. It lives as long
 /// as the session, as does whatever it holds for the peer.
@@ -23,12 +25,12 @@ type Open = Box<dyn Fn() -> Answers + Send + Sync>;
 #[derive(Default)]
 pub(super) struct Desk {
     /// How to reach each region, by its name.
-    regions: Mutex<HashMap<String, String>>,
+    regions: Mutex<HashMap<String, Locator>>,
     services: Mutex<HashMap<u8, Open>>,
 }
 
 impl Desk {
-    pub(super) fn publish(&self, name: &str, locator: String) {
+    pub(super) fn publish(&self, name: &str, locator: Locator) {
         lock(&self.regions).insert(name.to_owned(), locator);
     }
 
@@ -37,10 +39,11 @@ impl Desk {
         lock(&self.services).insert(kind, open);
     }
 
-    fn find(&self, name: &[u8]) -> Result<Vec<u8>, String> {
+    fn find(&self, name: &[u8], peer: IpAddr) -> Result<Vec<u8>, String> {
         let regions = lock(&self.regions);
         let found = std::str::from_utf8(name).ok().and_then(|name| regions.get(name));
-        found.map(|locator| locator.clone().into_bytes()).ok_or_else(|| "no region of that name".to_owned())
+        let told = found.and_then(|locator| locator.clone().of_peer(peer).to_text());
+        told.map(String::into_bytes).ok_or_else(|| "no region of that name".to_owned())
     }
 
     fn open(&self, kind: u8) -> Result<Answers, String> {
@@ -63,10 +66,13 @@ pub(super) enum Stage {
 }
 
 /// One session.
-#[derive(Default)]
 pub(super) struct Dialogue {
+    /// Where the peer is.
+    peer: IpAddr,
     /// `None` until the hello is answered.
     channel: Option<Channel>,
+    /// Of the secret that the peer knows.
+    by: Option<SecretId>,
     /// Set by the first message after the hello, because a hello alone may be a replay.
     proven: bool,
     /// This session's own answers, by kind.
@@ -74,6 +80,11 @@ pub(super) struct Dialogue {
 }
 
 impl Dialogue {
+    /// With a peer at that address, from whom nothing has come.
+    pub(super) fn new(peer: IpAddr) -> Self {
+        Dialogue { peer, channel: None, by: None, proven: false, answers: HashMap::new() }
+    }
+
     /// How far the peer has come.
     pub(super) fn stage(&self) -> Stage {
         match (&self.channel, self.proven) {
@@ -81,6 +92,11 @@ impl Dialogue {
             (Some(_), false) => Stage::Greeted,
             (Some(_), true) => Stage::Proven,
         }
+    }
+
+    /// Whether the peer has shown that it knows a secret which counts no more.
+    pub(super) fn is_outdated(&self, secret: &Secret) -> bool {
+        self.by.is_some_and(|by| !secret.counts(by))
     }
 
     /// Takes whole frames from `input` until one has been answered into `output`, or more input is needed.
@@ -107,9 +123,10 @@ impl Dialogue {
                 checked?;
                 let Some(hello) = input.first_chunk() else { return Ok(()) };
                 let answered = noise::answer(secret, wire::SESSION.prologue, wire::handshake(hello));
-                let told = answered.as_ref().map(|(message, _)| message).map_err(|cause| *cause);
+                let told = answered.as_ref().map(|(message, ..)| message).map_err(|cause| *cause);
                 output.extend_from_slice(&wire::SESSION.encode_greeting(told));
-                self.channel = Some(answered?.1);
+                let (_, channel, by) = answered?;
+                (self.channel, self.by) = (Some(channel), Some(by));
                 input.drain(..wire::HELLO_BYTES);
             }
             Some(channel) if !self.proven => {
@@ -123,7 +140,7 @@ impl Dialogue {
                 let end = LENGTH_BYTES + wire::sealed_bytes(*length)?;
                 let Some(sealed) = input.get(LENGTH_BYTES..end) else { return Ok(()) };
                 let (kind, body) = wire::open_message(sealed, channel)?;
-                let (kind, answer) = match answer(&mut self.answers, desk, kind, &body) {
+                let (kind, answer) = match answer(&mut self.answers, desk, self.peer, kind, &body) {
                     Ok(answer) if answer.len() <= BODY_BYTES_MAX => (DONE, answer),
                     Ok(answer) => (DECLINED, format!("the answer has {} bytes", answer.len()).into_bytes()),
                     Err(reason) => (DECLINED, reason.into_bytes()),
@@ -137,9 +154,15 @@ impl Dialogue {
     }
 }
 
-fn answer(answers: &mut HashMap<u8, Answers>, desk: &Desk, kind: u8, body: &[u8]) -> Result<Vec<u8>, String> {
+fn answer(
+    answers: &mut HashMap<u8, Answers>,
+    desk: &Desk,
+    peer: IpAddr,
+    kind: u8,
+    body: &[u8],
+) -> Result<Vec<u8>, String> {
     if kind == FIND {
-        return desk.find(body);
+        return desk.find(body, peer);
     }
     let answers = match answers.entry(kind) {
         Entry::Occupied(open) => open.into_mut(),
@@ -159,8 +182,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn fuzz_endpoint(bytes: &[u8]) {
     let Some((is_proven, mut bytes)) = bytes.split_first() else { return };
     let secret = Secret::new(b"sixteen bytes it").expect("a valid secret");
-    let (desk, mut dialogue) = (Desk::default(), Dialogue::default());
-    desk.publish("r", "tcp:127.0.0.1:1".to_owned());
+    let (desk, mut dialogue) = (Desk::default(), Dialogue::new(std::net::Ipv4Addr::LOCALHOST.into()));
+    desk.publish("r", Locator::from_text("tcp 127.0.0.1:1 00").expect("it is one"));
     desk.serve(1, Box::new(|| Box::new(|body| Ok(body.to_vec()))));
     let (mut input, mut output) = (Vec::new(), Vec::new());
     if is_proven % 2 == 0 {
@@ -173,7 +196,7 @@ pub fn fuzz_endpoint(bytes: &[u8]) {
         }
         return;
     }
-    let (handshake, message) = noise::Handshake::begin(&secret, wire::SESSION.prologue);
+    let (handshake, message) = noise::Handshake::begin(&secret.asking(), wire::SESSION.prologue);
     input.extend_from_slice(&wire::SESSION.encode_hello(&message));
     dialogue.advance(&mut input, &mut output, &secret, &desk).expect("a valid hello");
     let greeting = output.first_chunk().expect("a greeting");
@@ -204,6 +227,8 @@ mod tests {
     use crate::control::noise::Handshake;
     use crate::control::wire::{HELLO_BYTES, OPENING_BYTES, PROOF_BYTES};
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn secret() -> Secret {
         Secret::new(b"sixteen bytes it").unwrap()
     }
@@ -217,7 +242,7 @@ mod tests {
 
     impl<'a> Pair<'a> {
         fn open(desk: &'a Desk) -> Self {
-            let mut dialogue = Dialogue::default();
+            let mut dialogue = Dialogue::new(PEER);
             let (handshake, hello) = hello();
             let greeting = feed(&mut dialogue, desk, &hello).unwrap();
             assert_eq!(wire::SESSION.check_opening(greeting.first_chunk().unwrap()), Ok(()));
@@ -243,7 +268,7 @@ mod tests {
     }
 
     fn hello() -> (Handshake, [u8; HELLO_BYTES]) {
-        let (handshake, message) = Handshake::begin(&secret(), wire::SESSION.prologue);
+        let (handshake, message) = Handshake::begin(&secret().asking(), wire::SESSION.prologue);
         (handshake, wire::SESSION.encode_hello(&message))
     }
 
@@ -257,12 +282,15 @@ mod tests {
     #[test]
     fn it_finds_and_answers() {
         let desk = Desk::default();
-        desk.publish("n1.load", "tcp 127.0.0.1:1 00".to_owned());
+        let locator = Locator::from_text("tcp 127.0.0.1:1 07").unwrap();
+        desk.publish("n1.load", locator.clone());
         desk.serve(7, Box::new(|| Box::new(|body| Ok([body, b"!"].concat()))));
         desk.serve(8, Box::new(|| Box::new(|_| Err("not today".to_owned()))));
         desk.serve(9, Box::new(|| Box::new(|_| Ok(vec![0; BODY_BYTES_MAX + 1]))));
         let mut pair = Pair::open(&desk);
-        assert_eq!(pair.ask(FIND, b"n1.load"), (DONE, b"tcp 127.0.0.1:1 00".to_vec()));
+        let told = locator.clone().of_peer(PEER).to_text().unwrap().into_bytes();
+        assert_eq!(pair.ask(FIND, b"n1.load"), (DONE, told.clone()));
+        assert_ne!(locator.of_peer("127.0.0.2".parse().unwrap()).to_text().unwrap().into_bytes(), told);
         assert_eq!(pair.ask(FIND, b"n2.load").0, DECLINED);
         assert_eq!(pair.ask(FIND, b"\xff").0, DECLINED);
         assert_eq!(pair.ask(7, b"so"), (DONE, b"so!".to_vec()));
@@ -330,13 +358,13 @@ mod tests {
     fn a_recorded_proof_opens_no_second_session() {
         let desk = Desk::default();
         let (handshake, hello) = hello();
-        let mut first = Dialogue::default();
+        let mut first = Dialogue::new(PEER);
         let greeting = feed(&mut first, &desk, &hello).unwrap();
         let greeting = greeting.first_chunk().unwrap();
         let proof = handshake.finish(wire::handshake(greeting)).unwrap().seal(&[]);
         assert!(feed(&mut first, &desk, &proof).is_ok() && first.stage() == Stage::Proven);
 
-        let mut second = Dialogue::default();
+        let mut second = Dialogue::new(PEER);
         assert_ne!(feed(&mut second, &desk, &hello).unwrap(), greeting, "a session of its own");
         assert_eq!(feed(&mut second, &desk, &proof), Err(Cause::Secret));
         assert_eq!(second.stage(), Stage::Greeted);
@@ -348,7 +376,7 @@ mod tests {
         let (_, mut hello) = hello();
         hello[8] = 1;
         let (mut input, mut output) = (hello[..OPENING_BYTES].to_vec(), Vec::new());
-        let advanced = Dialogue::default().advance(&mut input, &mut output, &secret(), &desk);
+        let advanced = Dialogue::new(PEER).advance(&mut input, &mut output, &secret(), &desk);
         assert!(matches!(advanced, Err(Cause::Version { found: 1, .. })), "{advanced:?}");
         assert!(output.len() >= OPENING_BYTES && output[..8] == hello[..8]);
         assert_eq!(output[8..12], [3, 0, 0, 0]);
@@ -358,7 +386,7 @@ mod tests {
         #[test]
         fn no_bytes_panic_or_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), greeted: bool, opened: bool) {
             let desk = Desk::default();
-            let mut dialogue = if opened { Pair::open(&desk).dialogue } else { Dialogue::default() };
+            let mut dialogue = if opened { Pair::open(&desk).dialogue } else { Dialogue::new(PEER) };
             if greeted && !opened {
                 feed(&mut dialogue, &desk, &hello().1).unwrap();
             }

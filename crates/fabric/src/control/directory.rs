@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -14,8 +14,9 @@ use sidelong_layout::RegionKind;
 
 use crate::control::cause::{Cause, Counts, Refusals};
 use crate::control::endpoint::Endpoint;
-use crate::control::secret::Secret;
+use crate::control::secret::{Secret, SecretId};
 use crate::control::session::Session;
+use crate::control::wire::ENDED;
 use crate::{Access, Directory, Error, Key};
 
 /// Longest wait for an answer.
@@ -27,9 +28,10 @@ const OPENING_WAIT: Duration = Duration::from_millis(10);
 /// Pause after a peer was unreachable or refused this process: the first pause, doubled up to the last. Callers get the
 /// same error at once meanwhile.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// The longest pause after the machine has said that nobody listens there: it costs little, and a mover may be waiting to
-/// know whether the process has ended.
+/// The longest pause after a refusal, which costs little.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(100);
+/// Longest time for which the parts of a machine are asked whether another has ended there, besides the last answer.
+const WITNESSES_MAX: Duration = Duration::from_millis(10);
 
 /// Finds keys by asking the processes that expose the regions. It keeps one session with each.
 #[derive(Debug)]
@@ -106,6 +108,14 @@ impl ControlDirectory {
         self.ask(name, |session, wait| session.exchange(kind, body, wait))
     }
 
+    /// The secrets that count for the process which exposes the region `name`.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn secrets(&self, name: &str) -> Result<Vec<SecretId>, Error> {
+        self.ask(name, Session::secrets)
+    }
+
     fn ask<T>(
         &self,
         name: &str,
@@ -118,6 +128,27 @@ impl ControlDirectory {
             (address, Arc::clone(&known.peers[&address]))
         };
         lock(&peer).ask(address, &self.secret, &self.refused, request)
+    }
+
+    /// Whether another part on the machine of `region` says that the process which exposed it has ended: nobody holds the region there, or
+    /// listens at its address. That part looks when it is asked, so that a process which begins later finds all that was written before.
+    /// `incarnation` is that of the process as last seen: the address may have gone over to a machine where an earlier one has ended.
+    pub fn has_ended(&self, region: &str, incarnation: Option<u64>) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(of) = known.table.get(region).copied() else { return false };
+        let beside = known.peers.iter().filter(|(address, _)| address.ip() == of.ip() && **address != of);
+        let beside: Vec<_> = beside.map(|(address, peer)| (*address, Arc::clone(peer))).collect();
+        drop(known);
+        let began = Instant::now();
+        let asked = format!("{of} {region}");
+        let ask = |session: &mut Session, wait| session.exchange(ENDED, asked.as_bytes(), wait);
+        let beside = beside.into_iter().take_while(|_| began.elapsed() < WITNESSES_MAX);
+        let mut answers = beside.filter_map(|(address, peer)| {
+            let answer = lock(&peer).ask(address, &self.secret, &self.refused, ask).ok()?;
+            Some(u64::from_le_bytes(answer.try_into().ok()?))
+        });
+        // The end of a later one proves that of all before.
+        answers.any(|ended| incarnation.is_none_or(|seen| seen <= ended))
     }
 }
 
@@ -133,6 +164,10 @@ impl Directory for ControlDirectory {
 
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error> {
         self.ask(name, |session, wait| session.find(name, kind, len, access, wait))
+    }
+
+    fn has_ended(&self, name: &str, incarnation: Option<u64>, _: Option<&Error>) -> bool {
+        ControlDirectory::has_ended(self, name, incarnation)
     }
 }
 
@@ -171,15 +206,12 @@ impl Peer {
                     refused.add(*cause);
                 }
                 self.session = None;
-                let longest = if error.is_gone() { PAUSE_AFTER_REFUSAL } else { PAUSE.1 };
+                let longest = if error.found_nobody() { PAUSE_AFTER_REFUSAL } else { PAUSE.1 };
                 self.pause = (self.pause * 2).clamp(PAUSE.0, longest);
                 self.rest = Trouble::of(error).map(|trouble| (Instant::now() + self.pause, trouble));
             }
         }
-        let is_earlier = |error: &Error| {
-            let is_so_still = || error.is_gone() && is_refused(address);
-            began_earlier && Trouble::of(error).is_some() && !is_so_still()
-        };
+        let is_earlier = |error: &Error| began_earlier && Trouble::of(error).is_some();
         asked.map_err(|error| if is_earlier(&error) { Error::Earlier(Box::new(error)) } else { error })
     }
 
@@ -201,13 +233,6 @@ impl Peer {
         }
         Ok(self.session.as_mut())
     }
-}
-
-/// Whether the machine says now that nobody listens there. On a busy machine the thread that opens a session may always run too
-/// late: each result would be an earlier one.
-fn is_refused(address: SocketAddr) -> bool {
-    let connected = TcpStream::connect_timeout(&address, OPENING_WAIT);
-    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Opens a session in a thread of its own.

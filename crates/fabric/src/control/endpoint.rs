@@ -22,10 +22,11 @@ use rustix::net::listen;
 use crate::control::cause::{Cause, Counts, Refusals};
 use crate::control::dialogue::{Answers, Desk, Dialogue, Stage};
 use crate::control::secret::Secret;
-use crate::control::wire::{self, MESSAGE_BYTES_MAX};
+use crate::control::wire::{self, ENDED, MESSAGE_BYTES_MAX, SECRETS};
+use crate::key::Locator;
 use crate::service::{Service, Stop};
 use crate::tcp::{prepare, timespec};
-use crate::{Error, Key};
+use crate::{Error, Key, RunDirectory};
 
 /// Most sessions of one endpoint. A peer needs at most one for each of its links.
 const SESSIONS_MAX: usize = 1024;
@@ -41,6 +42,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPTS_MAX: usize = 64;
 /// Most bytes read from one connection before other sockets are served.
 const READ_BYTES_MAX: usize = 4096;
+/// Longest wait for this machine's own kernel to say whether anybody listens.
+const CONNECT_MAX: Duration = Duration::from_millis(10);
 /// Shortest time between two log lines about refusals.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
@@ -76,8 +79,14 @@ impl Endpoint {
     /// # Errors
     /// If the address cannot be listened on.
     pub fn listen(address: SocketAddr, secret: Secret) -> Result<Endpoint, Error> {
+        let own = secret.clone();
         let server = Server::start(address, secret).map_err(|source| Error::Listen { address, source })?;
-        Ok(Endpoint { server: Arc::new(server) })
+        let endpoint = Endpoint { server: Arc::new(server) };
+        endpoint.serve(SECRETS, move || {
+            let own = own.clone();
+            Box::new(move |_| Ok(own.ids().iter().flat_map(|id| id.0.to_be_bytes()).collect()))
+        });
+        Ok(endpoint)
     }
 
     /// The address that it listens on.
@@ -88,8 +97,8 @@ impl Endpoint {
     /// Publishes `key` under its region's name, in place of an earlier one. Regions of shared memory or of a simulation
     /// cannot be reached through an endpoint and are not published.
     pub fn publish(&self, key: &Key) {
-        if let Some(locator) = key.locator.to_text() {
-            self.server.shared.desk.publish(&key.name, locator);
+        if let Locator::Tcp { .. } | Locator::Verbs { .. } = key.locator {
+            self.server.shared.desk.publish(&key.name, key.locator.clone());
         }
     }
 
@@ -101,6 +110,26 @@ impl Endpoint {
     /// For the kind [`FIND`](crate::control::FIND).
     pub fn serve(&self, kind: u8, open: impl Fn() -> Answers + Send + Sync + 'static) {
         self.server.shared.desk.serve(kind, Box::new(open));
+    }
+
+    /// Tells whose processes on this machine have ended, of those that [held](RunDirectory::hold) their regions in `run`.
+    pub fn witness(&self, run: RunDirectory) {
+        self.serve(ENDED, move || {
+            let run = run.clone();
+            Box::new(move |asked| {
+                let asked = std::str::from_utf8(asked).ok().and_then(|asked| asked.split_once(' '));
+                let (address, region) = asked.ok_or("no address and region")?;
+                let address: SocketAddr = address.parse().map_err(|_| "no address")?;
+                let ended = run.ended(region).ok_or("it may live, or was never here")?;
+                // It may have begun again with another run directory. The address is this machine's, as is this endpoint's.
+                match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        Ok(ended.to_le_bytes().to_vec())
+                    }
+                    _ => Err("somebody listens there".to_owned()),
+                }
+            })
+        });
     }
 
     /// The sessions that it has refused.
@@ -246,7 +275,7 @@ impl Work {
         self.connections.push(Connection {
             stream,
             peer,
-            dialogue: Dialogue::default(),
+            dialogue: Dialogue::new(peer.ip()),
             input: Vec::new(),
             output: Vec::new(),
             deadline: Some(now + WAIT_MAX),
@@ -313,6 +342,9 @@ impl Connection {
 
     /// Progresses as far as the socket allows.
     fn turn(&mut self, ready: bool, now: Instant, shared: &Shared) -> Result<(), Closed> {
+        if self.dialogue.is_outdated(&shared.secret) {
+            return Err(Closed::Left);
+        }
         if ready {
             self.drain()?;
             if self.output.is_empty() {

@@ -8,7 +8,7 @@
 use snow::{Builder, HandshakeState, TransportState};
 
 use crate::control::cause::Cause;
-use crate::control::secret::Secret;
+use crate::control::secret::{Key, Secret, SecretId};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 /// A message of the handshake: an ephemeral key of 32 bytes, and the tag of an empty payload.
@@ -23,8 +23,8 @@ pub(super) struct Handshake(HandshakeState);
 
 impl Handshake {
     /// Starts the handshake. Both sides must pass the same `prologue`.
-    pub(super) fn begin(secret: &Secret, prologue: &[u8]) -> (Handshake, HandshakeMessage) {
-        let mut state = builder(secret, prologue).build_initiator().expect(COMPLETE);
+    pub(super) fn begin(key: &Key, prologue: &[u8]) -> (Handshake, HandshakeMessage) {
+        let mut state = builder(key, prologue).build_initiator().expect(COMPLETE);
         let message = write(&mut state);
         (Handshake(state), message)
     }
@@ -36,16 +36,20 @@ impl Handshake {
     }
 }
 
-/// The endpoint's handshake: its answer and the channel, if the asking side knows the secret.
+/// The endpoint's handshake, if the asking side knows the secret: its answer, the channel, and by which secret.
 pub(super) fn answer(
     secret: &Secret,
     prologue: &[u8],
     message: &HandshakeMessage,
-) -> Result<(HandshakeMessage, Channel), Cause> {
-    let mut state = builder(secret, prologue).build_responder().expect(COMPLETE);
-    read(&mut state, message)?;
+) -> Result<(HandshakeMessage, Channel, SecretId), Cause> {
+    let keys = secret.keys();
+    let read = keys.iter().find_map(|key| {
+        let mut state = builder(key, prologue).build_responder().expect(COMPLETE);
+        read(&mut state, message).ok().map(|()| (state, key.id))
+    });
+    let (mut state, id) = read.ok_or(Cause::Secret)?;
     let answer = write(&mut state);
-    Ok((answer, Channel::of(state)))
+    Ok((answer, Channel::of(state), id))
 }
 
 /// Encrypts one direction of a session and decrypts the other; messages must arrive in order.
@@ -93,9 +97,9 @@ impl Channel {
 
 const COMPLETE: &str = "the pattern is known, and has its key and its prologue";
 
-fn builder<'a>(secret: &'a Secret, prologue: &'a [u8]) -> Builder<'a> {
+fn builder<'a>(key: &'a Key, prologue: &'a [u8]) -> Builder<'a> {
     let builder = Builder::new(PATTERN.parse().expect(COMPLETE));
-    builder.psk(0, secret.psk()).and_then(|builder| builder.prologue(prologue)).expect(COMPLETE)
+    builder.psk(0, &key.psk).and_then(|builder| builder.prologue(prologue)).expect(COMPLETE)
 }
 
 fn write(state: &mut HandshakeState) -> HandshakeMessage {
@@ -121,22 +125,22 @@ mod tests {
     }
 
     fn channels() -> [Channel; 2] {
-        let (handshake, message) = Handshake::begin(&secret(), PROLOGUE);
-        let (message, answering) = answer(&secret(), PROLOGUE, &message).unwrap();
+        let (handshake, message) = Handshake::begin(&secret().asking(), PROLOGUE);
+        let (message, answering, _) = answer(&secret(), PROLOGUE, &message).unwrap();
         [handshake.finish(&message).unwrap(), answering]
     }
 
     #[test]
     fn a_handshake_is_of_one_secret_prologue_and_session() {
         let other = Secret::new(b"another secret, long").unwrap();
-        let (handshake, message) = Handshake::begin(&secret(), PROLOGUE);
+        let (handshake, message) = Handshake::begin(&secret().asking(), PROLOGUE);
         assert!(matches!(answer(&other, PROLOGUE, &message), Err(Cause::Secret)));
         assert!(matches!(answer(&secret(), b"elsewhere", &message), Err(Cause::Secret)));
         assert!(matches!(handshake.finish(&message), Err(Cause::Secret)), "sent back");
 
-        let (_, recorded) = Handshake::begin(&secret(), PROLOGUE);
-        let (recorded, _) = answer(&secret(), PROLOGUE, &recorded).unwrap();
-        let (handshake, _) = Handshake::begin(&secret(), PROLOGUE);
+        let (_, recorded) = Handshake::begin(&secret().asking(), PROLOGUE);
+        let (recorded, ..) = answer(&secret(), PROLOGUE, &recorded).unwrap();
+        let (handshake, _) = Handshake::begin(&secret().asking(), PROLOGUE);
         assert!(matches!(handshake.finish(&recorded), Err(Cause::Secret)), "of another session");
     }
 
@@ -157,13 +161,13 @@ mod tests {
 
     #[test]
     fn the_secret_alone_reads_no_recording() {
-        let (_, message) = Handshake::begin(&secret(), PROLOGUE);
-        let (reply, mut answering) = answer(&secret(), PROLOGUE, &message).unwrap();
+        let (_, message) = Handshake::begin(&secret().asking(), PROLOGUE);
+        let (reply, mut answering, _) = answer(&secret(), PROLOGUE, &message).unwrap();
         let recorded = answering.seal(b"tcp 10.0.0.1:7201 0123456789abcdef");
         // An attacker who later learns the secret and all frames still lacks both ephemeral keys.
-        let (_, mut again) = answer(&secret(), PROLOGUE, &message).unwrap();
+        let (_, mut again, _) = answer(&secret(), PROLOGUE, &message).unwrap();
         assert_eq!(again.open(&recorded), Err(Cause::Replay));
-        let (handshake, _) = Handshake::begin(&secret(), PROLOGUE);
+        let (handshake, _) = Handshake::begin(&secret().asking(), PROLOGUE);
         assert!(matches!(handshake.finish(&reply), Err(Cause::Secret)));
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::control::cause::Cause;
 use crate::control::noise::{self, Channel, Handshake, TAG_BYTES};
-use crate::control::secret::Secret;
+use crate::control::secret::{Secret, SecretId};
 use crate::control::wire::{self, HELLO_BYTES, LENGTH_BYTES, SEALED};
 
 /// Most bytes of one message.
@@ -36,24 +36,27 @@ pub struct Sealed {
 
 enum Stage {
     /// The hello is sent.
-    Asked(Box<Handshake>),
+    Asked(Box<Handshake>, Secret, SecretId),
     /// The hello is still to come.
     Listening(Secret),
     /// The other side's first message is still to come.
     Greeted {
         channel: Channel,
         is_asking: bool,
+        by: Option<(Secret, SecretId)>,
     },
-    Open(Channel),
+    /// With the secret that the asking side has shown to know, at the other end.
+    Open(Channel, Option<(Secret, SecretId)>),
     Failed(SealedError),
 }
 
 impl Sealed {
     /// The end that asks for the connection, for a cluster whose parts have `cluster` alike. Appends what is to be sent first.
     pub fn asking(secret: &Secret, cluster: u64, out: &mut Vec<u8>) -> Self {
-        let (handshake, message) = Handshake::begin(secret, SEALED.prologue);
+        let key = secret.asking();
+        let (handshake, message) = Handshake::begin(&key, SEALED.prologue);
         out.extend_from_slice(&SEALED.encode_hello(&message));
-        Sealed { cluster, stage: Stage::Asked(Box::new(handshake)) }
+        Sealed { cluster, stage: Stage::Asked(Box::new(handshake), secret.clone(), key.id) }
     }
 
     /// The end that is asked.
@@ -63,7 +66,7 @@ impl Sealed {
 
     /// Whether the other side is known to be of the cluster. Bytes may then be sent.
     pub fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open(_))
+        matches!(self.stage, Stage::Open(..))
     }
 
     /// Takes bytes that have arrived, and returns how many of them are done with; the others are to be handed in again, with more
@@ -81,9 +84,12 @@ impl Sealed {
         loop {
             let (stage, taken) =
                 match std::mem::replace(&mut self.stage, Stage::Failed(Cause::Malformed.into())) {
-                    Stage::Open(mut channel) => {
+                    Stage::Open(_, Some((secret, by))) if !secret.counts(by) => {
+                        return Err(Cause::Secret.into());
+                    }
+                    Stage::Open(mut channel, by) => {
                         let taken = take(&mut channel, &input[used..], plain)?;
-                        (Stage::Open(channel), taken)
+                        (Stage::Open(channel, by), taken)
                     }
                     stage => self.advance(stage, &input[used..], out).inspect_err(|error| {
                         self.stage = Stage::Failed(*error);
@@ -103,18 +109,22 @@ impl Sealed {
     /// If the connection is not open, or there are more than [`SEALED_BYTES_MAX`] bytes.
     pub fn send(&mut self, plain: &[u8], out: &mut Vec<u8>) {
         assert!(plain.len() <= SEALED_BYTES_MAX, "a message of at most {SEALED_BYTES_MAX} bytes");
-        let Stage::Open(channel) = &mut self.stage else { panic!("the connection is open") };
+        let Stage::Open(channel, _) = &mut self.stage else { panic!("the connection is open") };
         put(channel, plain, out);
     }
 
     /// The next stage, and the bytes of its frame: 0 if that has not arrived.
     fn advance(&self, stage: Stage, input: &[u8], out: &mut Vec<u8>) -> Result<(Stage, usize), SealedError> {
         match stage {
-            Stage::Asked(handshake) => {
-                let Some(greeting) = opening(input)? else { return Ok((Stage::Asked(handshake), 0)) };
-                let mut channel = handshake.finish(wire::handshake(greeting))?;
+            Stage::Asked(handshake, secret, by) => {
+                let Some(greeting) = opening(input)? else {
+                    return Ok((Stage::Asked(handshake, secret, by), 0));
+                };
+                let finished = handshake.finish(wire::handshake(greeting));
+                // The next connection is asked for by the other one, if there are two.
+                let mut channel = finished.inspect_err(|_| _ = secret.turn(by))?;
                 put(&mut channel, &self.cluster.to_le_bytes(), out);
-                Ok((Stage::Greeted { channel, is_asking: true }, HELLO_BYTES))
+                Ok((Stage::Greeted { channel, is_asking: true, by: None }, HELLO_BYTES))
             }
             Stage::Listening(secret) => {
                 let hello = match opening(input) {
@@ -128,17 +138,18 @@ impl Sealed {
                     }
                 };
                 let answered = noise::answer(&secret, SEALED.prologue, wire::handshake(hello));
-                let told = answered.as_ref().map(|(message, _)| message).map_err(|cause| *cause);
+                let told = answered.as_ref().map(|(message, ..)| message).map_err(|cause| *cause);
                 out.extend_from_slice(&SEALED.encode_greeting(told));
-                Ok((Stage::Greeted { channel: answered?.1, is_asking: false }, HELLO_BYTES))
+                let (_, channel, by) = answered?;
+                Ok((Stage::Greeted { channel, is_asking: false, by: Some((secret, by)) }, HELLO_BYTES))
             }
-            Stage::Greeted { mut channel, is_asking } => {
+            Stage::Greeted { mut channel, is_asking, by } => {
                 let mut told = Vec::new();
                 // What does not decrypt here was not made with the secret, or is a replay.
                 let taken = take(&mut channel, input, &mut told)
                     .map_err(|cause| if is_asking { cause } else { Cause::Secret })?;
                 if taken == 0 {
-                    return Ok((Stage::Greeted { channel, is_asking }, 0));
+                    return Ok((Stage::Greeted { channel, is_asking, by }, 0));
                 }
                 if !is_asking {
                     put(&mut channel, &self.cluster.to_le_bytes(), out);
@@ -146,10 +157,10 @@ impl Sealed {
                 if told != self.cluster.to_le_bytes() {
                     return Err(SealedError::Cluster);
                 }
-                Ok((Stage::Open(channel), taken))
+                Ok((Stage::Open(channel, by), taken))
             }
             Stage::Failed(error) => Err(error),
-            open @ Stage::Open(_) => Ok((open, 0)),
+            open @ Stage::Open(..) => Ok((open, 0)),
         }
     }
 }

@@ -11,13 +11,13 @@ use sidelong_layout::RegionKind;
 
 use crate::control::cause::Cause;
 use crate::control::noise::{Channel, Handshake};
-use crate::control::secret::Secret;
-use crate::control::wire::{self, DECLINED, DONE, FIND, LENGTH_BYTES, OPENING_BYTES};
+use crate::control::secret::{Key, Secret, SecretId};
+use crate::control::wire::{self, DECLINED, DONE, FIND, LENGTH_BYTES, OPENING_BYTES, SECRETS};
 use crate::key::Locator;
 use crate::limits::TIMEOUT_MAX;
 use crate::region::check_name;
 use crate::tcp::prepare;
-use crate::{Access, Error, Key};
+use crate::{Access, Error};
 
 /// A session with an [`Endpoint`](crate::control::Endpoint). What the endpoint holds for the session is released when
 /// this is dropped.
@@ -37,7 +37,15 @@ impl Session {
     /// the other.
     pub fn open(address: SocketAddr, secret: &Secret, timeout: Duration) -> Result<Session, Error> {
         let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
-        greet(address, secret, deadline).map_err(|failed| failed.at(address))
+        let key = secret.asking();
+        let opened = match greet(address, &key, deadline) {
+            Err(Failed::Refused(Cause::Secret)) => match secret.turn(key.id) {
+                Some(other) => greet(address, &other, deadline),
+                None => Err(Cause::Secret.into()),
+            },
+            opened => opened,
+        };
+        opened.map_err(|failed| failed.at(address))
     }
 
     /// The endpoint's address.
@@ -56,7 +64,7 @@ impl Session {
         len: usize,
         access: Access,
         timeout: Duration,
-    ) -> Result<Key, Error> {
+    ) -> Result<crate::Key, Error> {
         check_name(name)?;
         let text = match self.exchange(FIND, name.as_bytes(), timeout) {
             Err(Error::Declined { address, .. }) => {
@@ -71,7 +79,17 @@ impl Session {
         let mut locator = locator.ok_or(Error::Control { address: self.peer, cause: Cause::Malformed })?;
         // A target that listens on all addresses is reached at the address asked.
         locator.at_host(self.peer.ip());
-        Ok(Key { name: name.to_owned(), kind, len, access, locator })
+        Ok(crate::Key { name: name.to_owned(), kind, len, access, locator })
+    }
+
+    /// The secrets that count for the process.
+    ///
+    /// # Errors
+    /// As [`Session::exchange`].
+    pub fn secrets(&mut self, timeout: Duration) -> Result<Vec<SecretId>, Error> {
+        let told = self.exchange(SECRETS, b"", timeout)?;
+        let (ids, _) = told.as_chunks();
+        Ok(ids.iter().map(|id| SecretId(u64::from_be_bytes(*id))).collect())
     }
 
     /// Sends a request of `kind` and waits for the answer, for at most `timeout`.
@@ -143,10 +161,10 @@ impl fmt::Debug for Session {
     }
 }
 
-fn greet(address: SocketAddr, secret: &Secret, deadline: Instant) -> Result<Session, Failed> {
+fn greet(address: SocketAddr, key: &Key, deadline: Instant) -> Result<Session, Failed> {
     let mut stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
     prepare(&stream)?;
-    let (handshake, message) = Handshake::begin(secret, wire::SESSION.prologue);
+    let (handshake, message) = Handshake::begin(key, wire::SESSION.prologue);
     write(&mut stream, &wire::SESSION.encode_hello(&message), deadline)?;
     let mut greeting = [0; wire::HELLO_BYTES];
     // A greeting of another version may be shorter.

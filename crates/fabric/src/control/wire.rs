@@ -41,6 +41,10 @@ pub(super) const LENGTH_BYTES: usize = 2;
 pub const BODY_BYTES_MAX: usize = 16 << 10;
 /// The kind of request that finds a region by name. The fabric reserves kinds below 128.
 pub const FIND: u8 = 0;
+/// The kind of request for the incarnation of the process of this machine that exposed a region and has ended.
+pub(super) const ENDED: u8 = 1;
+/// The kind of request for the secrets that count for the process, by name.
+pub(super) const SECRETS: u8 = 2;
 
 /// Shortest message, with an empty body, in bytes after the length field.
 const SEALED_BYTES_MIN: usize = 1 + TAG_BYTES;
@@ -147,8 +151,8 @@ mod tests {
 
     fn channels() -> [Channel; 2] {
         let secret = Secret::new(b"sixteen bytes it").unwrap();
-        let (handshake, message) = Handshake::begin(&secret, SESSION.prologue);
-        let (message, answering) = noise::answer(&secret, SESSION.prologue, &message).unwrap();
+        let (handshake, message) = Handshake::begin(&secret.asking(), SESSION.prologue);
+        let (message, answering, _) = noise::answer(&secret, SESSION.prologue, &message).unwrap();
         [handshake.finish(&message).unwrap(), answering]
     }
 

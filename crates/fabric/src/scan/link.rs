@@ -70,8 +70,10 @@ pub(super) struct HealingLink {
     pub(super) is_listed: bool,
     retry: Backoff,
     problem: Problem,
-    /// Whether the last attempt showed that no process exposes the region.
-    was_gone: bool,
+    /// Whether the last attempt found nobody who exposes the region.
+    found_nobody: bool,
+    /// Of the process to which it led last.
+    incarnation: Option<u64>,
 }
 
 impl HealingLink {
@@ -89,7 +91,8 @@ impl HealingLink {
             is_listed: false,
             retry: Backoff::new(retry),
             problem: Problem::default(),
-            was_gone: false,
+            found_nobody: false,
+            incarnation: None,
         }
     }
 
@@ -97,8 +100,12 @@ impl HealingLink {
         &self.region
     }
 
-    pub(super) fn was_gone(&self) -> bool {
-        self.was_gone
+    pub(super) fn found_nobody(&self) -> bool {
+        self.found_nobody
+    }
+
+    pub(super) fn incarnation(&self) -> Option<u64> {
+        self.incarnation
     }
 
     pub(super) fn id(&self) -> Option<LinkId> {
@@ -162,7 +169,7 @@ impl HealingLink {
         let (shapes, access) = (&self.shapes, self.access);
         let made = initiator.connect_shaped(directory, &self.region, shapes, self.shape, access, wait);
         if !matches!(made, Err(Error::Earlier(_))) {
-            self.was_gone = made.as_ref().is_err_and(Error::is_gone);
+            self.found_nobody = made.as_ref().is_err_and(Error::found_nobody);
         }
         match made {
             Ok((id, shape)) => {
@@ -170,6 +177,7 @@ impl HealingLink {
                     initiator.close(old);
                 }
                 self.shape = shape;
+                self.incarnation = initiator.incarnation(id);
                 self.problem.clear();
                 // A doubted link may again lead to abandoned memory.
                 if !self.is_doubted {

@@ -174,7 +174,7 @@ impl Work {
             stream,
             peer,
             since: Instant::now(),
-            session: Session::new(),
+            session: Session::new(peer.ip()),
             input: Fifo::new(INPUT_BYTES),
             output: Fifo::new(OUTPUT_BYTES),
             interest,

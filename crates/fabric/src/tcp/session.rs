@@ -4,6 +4,7 @@
 //! its answers are not taken, a connection's further requests wait.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::access::Token;
@@ -64,9 +65,13 @@ impl Registry {
         free
     }
 
-    fn find(&self, name: &str, token: Token) -> Option<Grant> {
+    /// The region, if the peer shows its token, or the one that is for its address alone.
+    fn find(&self, name: &str, token: Token, peer: IpAddr) -> Option<Grant> {
         let exposures = self.lock();
-        let exposure = exposures.get(name).filter(|exposure| exposure.token.matches(token))?;
+        let shows = |exposure: &&Exposure| {
+            exposure.token.matches(token) || exposure.token.of_peer(peer).matches(token)
+        };
+        let exposure = exposures.get(name).filter(shows)?;
         (exposure.grant.memory.strong_count() > 0).then(|| exposure.grant.clone())
     }
 
@@ -113,6 +118,8 @@ impl From<Malformed> for Ended {
 /// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// Where the peer is.
+    peer: IpAddr,
     state: State,
     /// Indexed by the regions' numbers.
     grants: Vec<Grant>,
@@ -162,8 +169,9 @@ enum Step {
 }
 
 impl Session {
-    pub(super) fn new() -> Self {
-        Session { state: State::Silent, grants: Vec::new(), chunk: Box::new([0; CHUNK_WORDS]) }
+    /// With a peer at that address, from whom nothing has come.
+    pub(super) fn new(peer: IpAddr) -> Self {
+        Session { peer, state: State::Silent, grants: Vec::new(), chunk: Box::new([0; CHUNK_WORDS]) }
     }
 
     /// Whether the hello is still missing.
@@ -198,7 +206,7 @@ impl Session {
             State::Silent => {
                 let Some(frame) = input.front() else { return Ok(Step::Hungry) };
                 let found = match Hello::decode(frame)? {
-                    Ok(hello) => registry.find(hello.name, hello.token).ok_or(Greeting::Key),
+                    Ok(hello) => registry.find(hello.name, hello.token, self.peer).ok_or(Greeting::Key),
                     Err(other) => Err(other),
                 };
                 input.consume(wire::HELLO_BYTES);
@@ -211,7 +219,7 @@ impl Session {
                 if Claim::is_begun(frame) {
                     let Some(frame) = input.front() else { return Ok(Step::Hungry) };
                     let claim = Claim::decode(frame)?;
-                    let (answer, grant) = claimed(&claim, registry);
+                    let (answer, grant) = claimed(&claim, registry, self.peer);
                     let region = usize::from(claim.region);
                     self.grants.resize_with(self.grants.len().max(region + 1), Grant::default);
                     self.grants[region] = grant;
@@ -276,8 +284,8 @@ impl Session {
 }
 
 /// The answer to a claim, and what it grants.
-fn claimed(claim: &Claim<'_>, registry: &Registry) -> (Answer, Grant) {
-    let found = registry.find(claim.name, claim.token);
+fn claimed(claim: &Claim<'_>, registry: &Registry, peer: IpAddr) -> (Answer, Grant) {
+    let found = registry.find(claim.name, claim.token, peer);
     let status = if found.is_some() { Status::Done } else { Status::KeyRejected };
     (Answer { tag: claim.tag, status, len: 0 }, found.unwrap_or_default())
 }
@@ -334,7 +342,7 @@ pub fn fuzz_target(bytes: &[u8]) {
     const TOKEN: Token = Token(0x5eed);
     let Some((is_greeted, mut bytes)) = bytes.split_first() else { return };
     let memory = Arc::new(Memory::anonymous(LEN).expect("memory for a small region"));
-    let (registry, mut session) = (Registry::default(), Session::new());
+    let (registry, mut session) = (Registry::default(), Session::new(std::net::Ipv4Addr::LOCALHOST.into()));
     assert!(registry.expose("r", TOKEN, Access::ReadOnly, &memory, Weak::new()));
     let (mut input, mut output) = (Fifo::new(INPUT_BYTES), Fifo::new(OUTPUT_BYTES));
     if is_greeted % 2 == 1 {

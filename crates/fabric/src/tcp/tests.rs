@@ -1,5 +1,6 @@
 //! Tests of the protocol's two halves without sockets, on any input.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use proptest::prelude::*;
@@ -16,6 +17,7 @@ use crate::{Access, OpError};
 
 const LEN: usize = 1024;
 const TOKEN: Token = Token(0x5eed);
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const TAG: Tag = Tag { batch: 3, index: 4 };
 
 /// A target with one region, "r", and a connection to it.
@@ -35,7 +37,7 @@ impl Target {
         Target {
             registry,
             memory: Some(memory),
-            session: Session::new(),
+            session: Session::new(PEER),
             input: Fifo::new(INPUT_BYTES),
             output: Fifo::new(OUTPUT_BYTES),
         }
@@ -137,6 +139,9 @@ fn a_connection_has_as_many_regions_as_are_claimed() {
     let rejected = Answer { tag: TAG, status: Status::KeyRejected, len: 0 };
     assert_eq!(ask(&read(3)), rejected, "nobody has claimed it");
     assert_eq!(ask(&claim(3, 8, "other")), rejected, "with another token");
+    let of = |peer: &str| Token(7).of_peer(peer.parse().unwrap()).0;
+    assert_eq!(ask(&claim(3, of("127.0.0.2"), "other")), rejected, "with a token for another peer");
+    assert_eq!(ask(&claim(4, of("::ffff:127.0.0.1"), "other")), done(0), "with its own");
     assert_eq!(ask(&read(3)), rejected);
     assert_eq!(ask(&claim(3, 7, "other")), done(0));
     assert_eq!(ask(&read(3)), done(8));

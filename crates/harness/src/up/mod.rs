@@ -471,8 +471,14 @@ impl<'a> Up<'a> {
         self.monitor.look();
         self.hear();
         let (caches, cache_load) = self.caches.take().map(Caches::finish).unwrap_or_default();
-        let misdirected = |event| if let Event::Misdirected { requests } = event { requests } else { 0 };
-        let misdirected = self.children.end().into_iter().map(misdirected).sum();
+        let mut misdirected = 0;
+        for event in self.children.end() {
+            match event {
+                Event::Misdirected { requests } => misdirected += requests,
+                Event::Moved { took_ns, .. } => self.moves.add(took_ns),
+                _ => {}
+            }
+        }
         if let Some(samples) = &mut self.samples {
             samples.finish()?;
         }

@@ -8,7 +8,7 @@ use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, FrontMap, FrontWord, Instance, NodeId, Ownership, SiteId, Time};
-use sidelong_reconfig::{FrontMember, Links, Members, board_map, expose_front, front_region};
+use sidelong_reconfig::{FrontMember, Links, Members, board_map, expose_front, front_region, load_region};
 use sidelong_state::{Op, Reply, Word};
 
 use crate::support::members;
@@ -95,35 +95,44 @@ fn a_mover_reads_what_fronts_state_until_they_are_gone() {
     }
 }
 
-/// A machine that says nothing may be cut off, and its front may still send.
+/// A machine that says nothing may be cut off, and a firewall may be who refuses: the front may still send.
 #[test]
-fn silence_is_no_sign_that_a_front_is_gone() {
+fn only_its_machine_can_say_that_a_front_has_ended() {
     let secret = Secret::new(b"known to all machines here").unwrap();
+    let endpoint = |address: &str| Endpoint::listen(address.parse().unwrap(), secret.clone()).unwrap();
     // At an address of its own, so that no other test listens at its port later.
     let silent = std::net::TcpListener::bind("127.77.0.1:0").unwrap();
-    let table = [(front_region("edge2"), silent.local_addr().unwrap())];
-    let directory = Arc::new(ControlDirectory::new(secret.clone(), table));
+    let place = silent.local_addr().unwrap();
+    let (beside, elsewhere) = (endpoint("127.77.0.1:0"), endpoint("127.77.0.2:0"));
+    let table = [(front_region("edge2"), place)].into_iter();
+    let others = [("n1", &beside), ("n2", &elsewhere)];
+    let others = others.map(|(name, endpoint)| (load_region(name), endpoint.address()));
+    let directory = Arc::new(ControlDirectory::new(secret.clone(), table.chain(others)));
+    let files = tempfile::tempdir().unwrap();
+    let run = RunDirectory::open(files.path()).unwrap();
+    let held = run.hold(&front_region("edge2"), 1).unwrap().unwrap();
+
     let mut mover = mover(directory);
     mover.scan(Time(0));
-    assert!((0..50).all(|_| read(&mut mover, 1) == Reply::Lost));
-
-    // Its machine says that nobody listens there, once it is asked anew.
-    let refusing = silent.local_addr().unwrap();
+    let nobody_knows = |mover: &mut Links| (0..50).all(|_| read(mover, 1) == Reply::Lost);
+    assert!(nobody_knows(&mut mover), "silence");
     drop(silent);
-    let directory = Arc::new(ControlDirectory::new(secret.clone(), [(front_region("edge2"), refusing)]));
-    let mut mover = self::mover(directory);
-    mover.scan(Time(0));
-    let until_gone = |mover: &mut Links| {
-        let begun = std::time::Instant::now();
-        while read(mover, 1) != GONE {
-            assert!(begun.elapsed().as_secs() < 60, "never");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-    };
-    until_gone(&mut mover);
-
-    // A process that answers, and does not expose the region, has not begun to serve.
-    let endpoint = Endpoint::listen(refusing, secret).unwrap();
-    until_gone(&mut mover);
-    drop(endpoint);
+    assert!(nobody_knows(&mut mover), "a refusal");
+    let other = endpoint(&place.to_string());
+    assert!(nobody_knows(&mut mover), "another process has its address");
+    drop(other);
+    beside.witness(run.clone());
+    assert!(nobody_knows(&mut mover), "it lives");
+    drop(held);
+    let begun = std::time::Instant::now();
+    while read(&mut mover, 1) != GONE {
+        assert!(begun.elapsed().as_secs() < 60, "never");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let _again = run.hold(&front_region("edge2"), 2).unwrap().unwrap();
+    assert!(nobody_knows(&mut mover), "it has begun again");
+    drop(beside);
+    elsewhere.witness(run);
+    drop(_again);
+    assert!(nobody_knows(&mut mover), "another machine says so");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use sidelong_config::{EdgeEntry, NodeEntry};
 use sidelong_testing::etcd::Etcd;
-use sidelong_testing::machines::{FABRIC, Machines};
+use sidelong_testing::machines::{FABRIC, Machines, SECRET};
 
 use crate::support::{Done, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds};
 
@@ -328,7 +328,7 @@ fn a_file_that_a_part_refuses_and_one_that_is_none_change_nothing() {
     kept.etcd.put(&format!("/sidelong/{name}/roster"), "what somebody else wrote");
     eventually("it is told", || kept.said("n3").contains("is not sealed"));
     let refused = kept.apply().refused();
-    assert!(refused.contains("somebody else has written it"), "{refused}");
+    assert!(refused.contains("somebody else has written the entry"), "{refused}");
     assert!(kept.machines.answers("alpha"));
     kept.restore("n3").succeeded();
     eventually("nothing is wrong", || kept.said("n3").is_empty());
@@ -355,11 +355,79 @@ fn a_machine_that_was_away_hears_of_it_from_the_others() {
     eventually("etcd answers", || kept.ask(&["cluster", "show"]).code == Some(0));
     let refused = leave();
     assert!(refused.code == Some(2) && refused.err.contains("sidelong remove n3 --lost"), "{refused:?}");
-    assert!(kept.ask(&["remove", "n3", "--lost"]).succeeded().contains("nobody waits for n3"));
+    let told = until_it_succeeds(|| kept.ask(&["remove", "n3", "--lost"]));
+    assert!(told.contains("nobody waits for n3"), "{told}");
     leave().succeeded();
     third.signal(Signal::CONT);
     third.finish().succeeded();
     assert!(kept.machines.answers("alpha"));
+}
+
+#[test]
+fn its_secret_changes_while_it_runs() {
+    let Some(kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    let load = kept.load();
+    // Written once: each further time would give the machine its first secret again.
+    let desk = kept.config();
+    let secret = |command: &str| run(["secret", command, "--config", desk.to_str().unwrap()]);
+    let file = |machine: &str| kept.machines.cluster.path(machine).join("secret");
+    let copy = |machine: &str| _ = fs::copy(file("desk"), file(machine)).unwrap();
+    let told = secret("rotate").succeeded();
+    assert!(told.contains("has the new secret"), "{told}");
+    let refused = secret("rotate").refused();
+    assert!(refused.contains("0 of 4 parts have the new secret"), "{refused}");
+    // On another machine that is not begun a second time.
+    let own = |machine: &str| kept.machines.cluster.path(machine).join("cluster.toml");
+    copy("n2");
+    eventually("one has it", || secret("show").succeeded().contains("1 of 4 parts have"));
+    let refused = run(["secret", "rotate", "--config", own("n1").to_str().unwrap()]).refused();
+    assert!(refused.contains("is being changed already"), "{refused}");
+    ["n1", "n3"].into_iter().for_each(copy);
+    eventually("all but the edge have it", || {
+        let refused = secret("rotate").refused();
+        refused.contains("3 of 4 parts") && refused.contains("edge1 has ") && !refused.contains("n1 has ")
+    });
+    copy("edge1");
+    let told = until_it_succeeds(|| secret("rotate"));
+    assert!(told.contains("all 4 parts have"), "{told}");
+
+    // One machine knows the new one alone, and parts of others begin and ask.
+    copy("n1");
+    parts.remove(1).kill();
+    let both = fs::read_to_string(file("n2")).unwrap();
+    assert_eq!(both.lines().count(), 2);
+    parts.push(kept.machines.part_with(&both, "node", "n2", &[]));
+    let serves = |node: &str| {
+        let metrics = metrics(kept.machines.cluster.admin(0));
+        let at = |site: &str| format!("sidelong_edge_node_site{{node=\"{node}\",site=\"{site}\"}}");
+        ["alpha", "beta"].iter().any(|site| metrics.get(&at(site)) == Some(&1.0))
+    };
+    eventually("it serves", || serves("n2"));
+    assert!(secret("show").succeeded().contains("another one counts at"));
+    ["n2", "n3", "edge1"].into_iter().for_each(copy);
+    let new = fs::read_to_string(file("desk")).unwrap();
+    eventually("the old one counts nowhere", || {
+        let told = secret("show").succeeded();
+        told.contains("4 of 4 parts have") && !told.contains("another one")
+    });
+    let shown = run(["cluster", "show", "--history", "--config", desk.to_str().unwrap()]).succeeded();
+    assert_eq!(shown.lines().count(), 1 + 1, "{shown}");
+
+    // A machine that was away for all that.
+    parts.remove(1).kill();
+    let late = kept.machines.part_with(SECRET, "node", "n3", &[]);
+    eventually("it is refused", || {
+        late.err().contains("the secrets differ") || late.err().contains("not sealed")
+    });
+    let refused = run(["cluster", "restore", "--config", own("n3").to_str().unwrap()]).refused();
+    assert!(refused.contains("refuses this machine"), "{refused}");
+    let told = run(["status", "--config", desk.to_str().unwrap()]).succeeded();
+    assert!(told.contains("n3 refuses this machine: the secrets differ"), "{told}");
+    late.kill();
+    parts.push(kept.machines.part_with(&new, "node", "n3", &[]));
+    eventually("it serves", || serves("n3"));
+    assert_eq!(load.end(), Vec::<String>::new());
 }
 
 #[test]
@@ -369,8 +437,14 @@ fn an_edge_that_was_given_up_for_lost_ends_when_it_is_back() {
     let edge = parts.pop().unwrap();
     let refused = kept.ask(&["remove", "edge1", "--lost"]).refused();
     assert!(refused.contains("edge1 runs: end it"), "{refused}");
+    let lit = || kept.etcd.has(&format!("/sidelong/{}/lamp/edge1", kept.machines.cluster.file.cluster.name));
+    eventually("its machine says that it runs", lit);
     edge.signal(Signal::STOP);
-    kept.ask(&["remove", "edge1", "--lost"]).succeeded();
+    let refused = kept.ask(&["remove", "edge1", "--lost"]).refused();
+    assert!(refused.contains("has told etcd within the last 30 s that it runs"), "{refused}");
+    let told = kept.ask(&["status"]);
+    assert!(told.err.contains("so that none moves: its machine"), "{told:?}");
+    until_it_succeeds(|| kept.ask(&["remove", "edge1", "--lost"]));
     edge.signal(Signal::CONT);
     // Nodes may change sites without it.
     edge.finish().succeeded();

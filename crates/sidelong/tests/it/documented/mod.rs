@@ -76,6 +76,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong reload", By(&["crates/sidelong/tests/it/reload.rs"])),
     ("sidelong remove", By(&["crates/sidelong/tests/it/reload.rs"])),
     ("sidelong resume", By(&["crates/sidelong/tests/it/by_hand.rs"])),
+    ("sidelong secret", By(&["crates/sidelong/tests/it/etcd.rs"])),
     ("sidelong-lab sim compare", Run { after: "sidelong-lab sim run FILE.toml --out DIR" }),
     ("sidelong-lab sim explain", RUN),
     ("sidelong-lab sim live", By(&["crates/sidelong/tests/it/sim.rs"])),
