@@ -126,6 +126,18 @@ impl Machines {
         metrics(self.cluster.admin(0)).get(name).copied().unwrap_or(0.0)
     }
 
+    /// Asserts that parts that have ended have left nothing in their directories by which others could be told anything, but that they
+    /// were there.
+    pub fn assert_nothing_told(&self, names: &[&str]) {
+        for name in names {
+            let left = fs::read_dir(self.cluster.path(name).join("run")).unwrap();
+            let mut left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            // A node that moves itself keeps a history for `sidelong history`.
+            let history = format!("{name}.history.jsonl");
+            assert_eq!(left.find(|file| *file != history && !file.ends_with(".held")), None);
+        }
+    }
+
     /// Whether alpha has a node that was beta's.
     pub fn has_moved(&self) -> bool {
         let sites = metrics(self.cluster.admin(0));

@@ -1,8 +1,5 @@
 //! A cluster of several machines, in each way in which its parts may reach each other.
 
-use std::fs;
-
-use sidelong_app::Event;
 use sidelong_config::{Fabric, MovedBy, Scheme};
 
 use sidelong_testing::machines::{FABRIC, Machines};
@@ -23,13 +20,7 @@ fn reads_routes_and_moves(change: impl FnOnce(&mut Machines)) {
     assert!(refused.clone().count() == 6 && refused.clone().all(|(_, count)| *count == 0.0), "{refused:?}");
     edge.end();
     nodes.into_iter().for_each(Here::end);
-    for name in names {
-        let left = fs::read_dir(machines.cluster.path(name).join("run")).unwrap();
-        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        // A node that moves itself keeps a history for `sidelong history`.
-        let history = format!("{name}.history.jsonl");
-        assert!(left.iter().all(|file| *file == history), "nothing is told through a directory: {left:?}");
-    }
+    machines.assert_nothing_told(&names);
 }
 
 #[test]
