@@ -1,5 +1,6 @@
 //! A cluster of several machines, in each way in which its parts may reach each other.
 
+use sidelong_app::Event;
 use sidelong_config::{Fabric, MovedBy, Scheme};
 
 use sidelong_testing::machines::{FABRIC, Machines};
