@@ -13,7 +13,7 @@ use sidelong_edge::{
     Gate, Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
-use sidelong_layout::{EdgeId, NodeId, ShareMap};
+use sidelong_layout::{EdgeId, NodeId, ShareMap, Time};
 use sidelong_policy::brain::Brain;
 use sidelong_reconfig::expose_front;
 
@@ -405,18 +405,16 @@ pub(crate) fn events(told: &Events, name: String, parts: &Arc<Parts>, history: O
             EdgeEvent::Ended(report) => {
                 let record = Record::of(&parts, &name, &report);
                 let event = ended::event(&parts, &report, &record);
-                let is_news = report.moved() || {
-                    // What keeps a node where it is may last for hours, and movers try again at each scan.
-                    let now = (report.task.site(), record.node.clone(), report.outcome);
-                    let is_news = failed
-                        .as_ref()
-                        .is_none_or(|(at, last)| *last != now || report.ended.since(*at) >= FAILURES_EVERY);
-                    if is_news {
-                        failed = Some((report.ended, now));
-                    }
-                    is_news
+                // What keeps a node where it is may last for hours, and movers try again at each scan.
+                let is_again = |(at, last): &(Time, _)| {
+                    *last == (report.task.site(), record.node.clone(), report.outcome)
+                        && report.ended.since(*at) < FAILURES_EVERY
                 };
-                if let Some(recorder) = recorder.as_ref().filter(|_| is_news && !report.was_late()) {
+                let is_news = !report.was_late() && !failed.as_ref().is_some_and(is_again);
+                if is_news && !report.moved() {
+                    failed = Some((report.ended, (report.task.site(), record.node.clone(), report.outcome)));
+                }
+                if let Some(recorder) = recorder.as_ref().filter(|_| is_news) {
                     recorder.record(record);
                 }
                 event

@@ -2,18 +2,19 @@
 //! then all lose the old one. People carry the file to the machines, since whoever has learned the old secret could read what parts send.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::fs;
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_config::{self as config, Cluster};
 use sidelong_fabric::Error;
 use sidelong_fabric::control::{Cause, Sealed, SealedError, Secret, SecretId};
-use sidelong_os::open_regular;
+use sidelong_os::replace_file;
 
 use crate::fabric;
 use crate::failure::Failure;
@@ -178,29 +179,11 @@ impl Rotation {
         line.ok_or_else(|| Failure::new(format!("{} has changed meanwhile: try again", self.path.display())))
     }
 
-    /// Replaces the file. Parts of its owner, who may be another than root, read it from then on.
+    /// Replaces the file. Parts of its owner, who may be another than root, read it from then on; its group does not matter.
     fn write(&self, lines: &[&[u8]]) -> Result<(), Failure> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = self.path.with_file_name(format!(".{name}.new"));
-        let write = || -> io::Result<()> {
-            let owner = open_regular(&self.path)?.metadata()?.uid();
-            match fs::remove_file(&temporary) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file: File =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-            if file.metadata()?.uid() != owner {
-                fchown(&file, Some(owner), None)?;
-            }
-            for line in lines {
-                file.write_all(line)?;
-                file.write_all(b"\n")?;
-            }
-            file.sync_all()?;
-            fs::rename(&temporary, &self.path)
-        };
-        let written = write().inspect_err(|_| _ = fs::remove_file(&temporary));
+        let text: Vec<u8> = lines.iter().flat_map(|line| [line, &b"\n"[..]].concat()).collect();
+        let is_own = fs::metadata(&self.path).is_ok_and(|file| file.uid() == geteuid().as_raw());
+        let written = replace_file(&self.path, &text, |error| if is_own { Ok(()) } else { Err(error) });
         written.map_err(|error| self.failed(&error))
     }
 

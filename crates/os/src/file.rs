@@ -1,8 +1,8 @@
 //! Files that an operator names: cluster files, secrets, certificates, traces, reports.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -35,9 +35,34 @@ pub fn check_private(file: &File) -> Result<(), String> {
     Ok(())
 }
 
+/// Replaces a file whole, with the owner, the group and the rights of the one before. If it may not have that owner or group, `foreign`
+/// says whether that matters.
+///
+/// # Errors
+/// If there is no such file, or it cannot be replaced. It is then as before.
+pub fn replace_file(
+    path: &Path,
+    contents: &[u8],
+    foreign: impl FnOnce(io::Error) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let (new, before) = (path.with_file_name(name), fs::metadata(path)?);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let replace = || {
+        fchown(&file, Some(before.uid()), Some(before.gid())).or_else(foreign)?;
+        file.set_permissions(before.permissions())?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    replace().inspect_err(|_| _ = fs::remove_file(&new))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use rustix::fs::{CWD, FileType, mknodat};
 
@@ -62,5 +87,18 @@ mod tests {
             open_regular(&path).unwrap().read_to_string(&mut text).unwrap();
             assert_eq!(text, "text");
         }
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_with_its_rights() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        assert!(replace_file(&path, b"new", Err).is_err(), "there is none");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        replace_file(&path, b"new", Err).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
     }
 }

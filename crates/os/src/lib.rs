@@ -12,7 +12,7 @@ mod stdout;
 
 pub use address::ServerAddress;
 pub use clock::{monotonic_ns, process_cpu, thread_cpu, wall_ns};
-pub use file::{check_private, open_regular};
+pub use file::{check_private, open_regular, replace_file};
 pub use limits::{open_files_max, raise_open_files};
 pub use process::{CpuTicks, CpuUsed, ProcessStat, children};
 pub use stdout::say;

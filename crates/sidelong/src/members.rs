@@ -1,8 +1,5 @@
 //! `sidelong join` and `sidelong leave`: entries of the cluster file that come and go, and the parts that take this over.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +7,7 @@ use clap::{Args, Subcommand};
 use sidelong_app::reload::Reload;
 use sidelong_app::roster::Place;
 use sidelong_config::edit;
+use sidelong_os::replace_file;
 
 use crate::cluster;
 use crate::duration::duration;
@@ -222,18 +220,10 @@ fn carry_out(
     Ok(Changed { epoch: reload.carry_out(timeout, waits)?, others, proxies })
 }
 
-/// Replaces a file whole, with the owner and the rights of the one before.
+/// Replaces a cluster file. Who is not root has files of their own, and perhaps of another of their groups.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let (new, before) = (path.with_file_name(name), std::fs::metadata(path)?);
-    let mut file = File::create_new(&new)?;
-    // Who is not root has files of their own, and perhaps of another of their groups.
-    if let Err(error) = fchown(&file, Some(before.uid()), Some(before.gid())) {
+    Ok(replace_file(path, text.as_bytes(), |error| {
         tracing::warn!("{} gets another owner or group: {error}", path.display());
-    }
-    file.set_permissions(before.permissions())?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    Ok(std::fs::rename(&new, path)?)
+        Ok(())
+    })?)
 }

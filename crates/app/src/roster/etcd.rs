@@ -1,6 +1,5 @@
 //! The roster in etcd: one entry, changed by compare-and-swap, and a history of the files.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
@@ -40,8 +39,6 @@ pub(super) struct Entries {
     client: Client,
     /// Entries are sealed by it, so that whoever writes in etcd cannot run commands on nodes.
     secret: Secret,
-    /// Which of its secrets has sealed the entry that was read last: while the secret is changed, not all parts may know the other one.
-    by: Cell<Option<SecretId>>,
     cluster: String,
     run: RunDirectory,
 }
@@ -60,6 +57,8 @@ pub(super) struct Lamps {
 /// The roster as etcd has it.
 pub(super) struct Stored {
     pub(super) roster: Roster,
+    /// Which secret has sealed it. It seals what replaces it, too: while the secret is changed, not all parts may know the other one.
+    pub(super) by: SecretId,
     /// When it was last changed.
     revision: u64,
     /// The newest revision of etcd when it was read, after which changes are heard.
@@ -100,7 +99,6 @@ impl Entries {
         Ok(Entries {
             client: Client::new(access)?,
             secret: fabric::secret(cluster)?,
-            by: Cell::default(),
             cluster: cluster.name.clone(),
             run,
         })
@@ -111,17 +109,21 @@ impl Entries {
     }
 
     /// Shows for [`LAMP_S`] that these parts run on this machine, and no others.
-    pub(super) fn shine(&mut self, lamps: &mut Lamps, parts: &BTreeSet<String>) -> Result<(), Failure> {
+    pub(super) fn shine(
+        &mut self,
+        lamps: &mut Lamps,
+        parts: &BTreeSet<String>,
+        by: SecretId,
+    ) -> Result<(), Failure> {
         let kept = lamps.lease.map(|lease| self.client.keep(lease)).transpose()?;
-        let by = self.by.get();
-        if kept != Some(true) || lamps.by != by {
+        if kept != Some(true) || lamps.by != Some(by) {
             let lease = if kept == Some(true) { lamps.lease } else { Some(self.client.grant(LAMP_S)?) };
-            *lamps = Lamps { lease, by, lit: BTreeMap::new() };
+            *lamps = Lamps { lease, by: Some(by), lit: BTreeMap::new() };
         }
         let keys = self.lamp_keys();
         for part in parts.iter().filter(|part| !lamps.lit.contains_key(*part)).cloned().collect::<Vec<_>>() {
             let key = format!("{keys}{part}");
-            let value = self.sealed(&key, &host());
+            let value = self.sealed(lamps.by, &key, &host());
             let put = Then::Put { key: &key, value: value.as_bytes(), lease: lamps.lease };
             let lit = self.client.transact(&[], &[put])?;
             lamps.lit.insert(part, lit.unwrap_or_default());
@@ -141,7 +143,7 @@ impl Entries {
         let keys = self.lamp_keys();
         let lit = self.client.get(Keys::Under(&keys))?.entries;
         let lamp = |entry: Entry| {
-            let host = self.opened(&entry.key, entry.value)?;
+            let (host, _) = self.opened(&entry.key, entry.value)?;
             Some((entry.key.strip_prefix(&*keys)?.to_owned(), host))
         };
         Ok(lit.into_iter().filter_map(lamp).collect())
@@ -165,7 +167,7 @@ impl Entries {
 
     fn stored(&self, value: Vec<u8>, revision: u64, seen: u64) -> Result<Stored, Failure> {
         let key = self.roster_key();
-        let text = self.opened(&key, value).ok_or_else(|| {
+        let (text, by) = self.opened(&key, value).ok_or_else(|| {
             Failure::new(format!(
                 "etcd's {key} is not sealed by the secret of this machine: its secret_file is an old one, or somebody else has written the \
                  entry. If `sidelong secret show` says that the secret is right, `sidelong cluster restore` puts back what the parts of \
@@ -178,20 +180,20 @@ impl Entries {
         if roster.file.cluster.name != self.cluster || roster.file.etcd.is_none() {
             return Err(Failure::new(format!("etcd's {key} is of the cluster {}", roster.file.cluster.name)));
         }
-        Ok(Stored { roster, revision, seen })
+        Ok(Stored { roster, by, revision, seen })
     }
 
-    /// An entry as it is stored. The seal is of the key, too.
-    fn sealed(&self, key: &str, text: &str) -> String {
-        format!("{SEAL}{}\n{text}", self.secret.seal(self.by.get(), format!("{key}\n{text}").as_bytes()))
+    /// An entry as it is stored, sealed by the secret of that name, or by the first. The seal is of the key, too.
+    fn sealed(&self, by: Option<SecretId>, key: &str, text: &str) -> String {
+        format!("{SEAL}{}\n{text}", self.secret.seal(by, format!("{key}\n{text}").as_bytes()))
     }
 
-    /// What an entry holds, if this cluster's secret has sealed it.
-    fn opened(&self, key: &str, value: Vec<u8>) -> Option<String> {
+    /// What an entry holds, and which secret has sealed it, if this cluster's has.
+    fn opened(&self, key: &str, value: Vec<u8>) -> Option<(String, SecretId)> {
         let value = String::from_utf8(value).ok()?;
         let (seal, text) = value.strip_prefix(SEAL)?.split_once('\n')?;
-        self.by.set(Some(self.secret.has_sealed(format!("{key}\n{text}").as_bytes(), seal)?));
-        Some(text.to_owned())
+        let by = self.secret.has_sealed(format!("{key}\n{text}").as_bytes(), seal)?;
+        Some((text.to_owned(), by))
     }
 
     /// Seals all entries by the secret of that name. One that this cluster's secret has not sealed stays as it is.
@@ -202,12 +204,9 @@ impl Entries {
             // Machines light their lamps anew.
             let entries = self.client.get(Keys::Under(&under))?.entries.into_iter();
             for entry in entries.filter(|entry| !entry.key.starts_with(&*lamps)) {
-                let Some(text) = self.opened(&entry.key, entry.value).filter(|_| self.by.get() != Some(by))
-                else {
-                    continue;
-                };
-                self.by.set(Some(by));
-                let sealed = self.sealed(&entry.key, &text);
+                let opened = self.opened(&entry.key, entry.value);
+                let Some((text, _)) = opened.filter(|(_, sealer)| *sealer != by) else { continue };
+                let sealed = self.sealed(Some(by), &entry.key, &text);
                 let put = Then::Put { key: &entry.key, value: sealed.as_bytes(), lease: None };
                 is_done &=
                     self.client.transact(&[If::Unchanged(&entry.key, entry.revision)], &[put])?.is_some();
@@ -222,7 +221,7 @@ impl Entries {
     /// Stores the first roster of a cluster.
     pub(super) fn found(&mut self, roster: &Roster) -> Result<(), Failure> {
         let key = self.roster_key();
-        match self.store(&[If::Absent(&key)], roster, true)? {
+        match self.store(&[If::Absent(&key)], roster, None, true)? {
             true => Ok(()),
             false => Err(Failure::new(format!(
                 "etcd has the cluster {} already, as {key}: `sidelong cluster apply` changes its file",
@@ -239,12 +238,12 @@ impl Entries {
     ) -> Result<Roster, Failure> {
         let key = self.roster_key();
         for _ in 0..TRIES_MAX {
-            let Some(Stored { roster, revision, .. }) = self.newest()? else { return Err(wiped(&key)) };
+            let Some(Stored { roster, by, revision, .. }) = self.newest()? else { return Err(wiped(&key)) };
             roster.is_still(last)?;
             let mut next = roster.clone();
             edit(&mut next);
             next.epoch = roster.epoch.max(last.epoch) + 1;
-            if self.store(&[If::Unchanged(&key, revision)], &next, next.text != roster.text)? {
+            if self.store(&[If::Unchanged(&key, revision)], &next, Some(by), next.text != roster.text)? {
                 return Ok(next);
             }
         }
@@ -268,20 +267,25 @@ impl Entries {
                 )));
             }
         }
-        self.by.set(by);
-        if self.store(&[when], roster, true)? { Ok(()) } else { Err(busy()) }
+        if self.store(&[when], roster, by, true)? { Ok(()) } else { Err(busy()) }
     }
 
     /// Stores a roster, and what its file says in the history if it `is_new`. False if the condition does not hold.
-    fn store(&mut self, when: &[If<'_>], roster: &Roster, is_new: bool) -> Result<bool, Failure> {
+    fn store(
+        &mut self,
+        when: &[If<'_>],
+        roster: &Roster,
+        by: Option<SecretId>,
+        is_new: bool,
+    ) -> Result<bool, Failure> {
         let key = self.roster_key();
-        let entry = self.sealed(&key, &roster.entry()?);
-        let by = format!("{} at {}", user(), host());
-        let written = Written { at: text(OffsetDateTime::now_utc()), by };
+        let entry = self.sealed(by, &key, &roster.entry()?);
+        let written =
+            Written { at: text(OffsetDateTime::now_utc()), by: format!("{} at {}", user(), host()) };
         let body = roster.text.as_deref().unwrap_or_default();
         let version = format!("{TITLE}{}\n{body}", serde_json::to_string(&written)?);
         let version_key = format!("{}{:020}", self.history_keys(), roster.epoch);
-        let version = self.sealed(&version_key, &version);
+        let version = self.sealed(by, &version_key, &version);
         let put = |key, value| Then::Put { key, value, lease: None };
         let all = [put(&*key, entry.as_bytes()), put(&*version_key, version.as_bytes())];
         let all = if is_new { &all[..] } else { &all[..1] };
@@ -319,7 +323,7 @@ impl Entries {
         let versions = self.client.get(Keys::Under(&keys))?.entries;
         let version = |key: &str, value: Vec<u8>| {
             let epoch = key.strip_prefix(&*keys)?.parse().ok()?;
-            let value = self.opened(key, value)?;
+            let (value, _) = self.opened(key, value)?;
             let (head, text) = value.strip_prefix(TITLE)?.split_once('\n')?;
             let Written { at, by } = serde_json::from_str(head).ok()?;
             Some(Version { epoch, at, by, text: text.to_owned() })

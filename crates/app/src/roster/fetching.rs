@@ -103,7 +103,7 @@ fn listen(
     take(&newest, run, cluster)?;
     tell(run, None, told);
     let held = newest.roster.parts().into_iter().filter(|part| run.has_holder(&part.region));
-    if let Err(Failure(why)) = entries.shine(lamps, &held.map(|part| part.name).collect()) {
+    if let Err(Failure(why)) = entries.shine(lamps, &held.map(|part| part.name).collect(), newest.by) {
         tracing::debug!("this machine's parts are not shown in etcd to run: {why}");
     }
     match entries.watch(&newest, (LOOKS, PAUSE), &|| stop.load(Ordering::Relaxed))? {

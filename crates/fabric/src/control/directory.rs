@@ -31,7 +31,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// The longest pause after a refusal, which costs little.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(100);
 /// Longest time for which the parts of a machine are asked whether another has ended there, besides the last answer.
-const WITNESSES_MAX: Duration = Duration::from_millis(10);
+const WITNESSES_WAIT: Duration = Duration::from_millis(10);
 
 /// Finds keys by asking the processes that expose the regions. It keeps one session with each.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl ControlDirectory {
         let began = Instant::now();
         let asked = format!("{of} {region}");
         let ask = |session: &mut Session, wait| session.exchange(ENDED, asked.as_bytes(), wait);
-        let beside = beside.into_iter().take_while(|_| began.elapsed() < WITNESSES_MAX);
+        let beside = beside.into_iter().take_while(|_| began.elapsed() < WITNESSES_WAIT);
         let mut answers = beside.filter_map(|(address, peer)| {
             let answer = lock(&peer).ask(address, &self.secret, &self.refused, ask).ok()?;
             Some(u64::from_le_bytes(answer.try_into().ok()?))
