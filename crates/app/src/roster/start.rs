@@ -56,8 +56,8 @@ pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result
     }
     if newest.standing.leaving.contains(part) && newest.slots.fronts.0.values().any(|front| front == part) {
         return Err(Failure::new(format!(
-            "{part} is leaving the cluster (epoch {}), and nobody may wait for it any more: `sidelong cluster apply` with a file that \
-             has it, or not, ends that",
+            "{part} is leaving the cluster (epoch {}), so that it must not serve: finish that by `sidelong cluster apply` with a file \
+             without it, or undo it with a file that has it",
             newest.epoch
         )));
     }
