@@ -326,7 +326,7 @@ impl Watch {
             busy: mover.is_at(site) || links.site(site).is_some_and(|words| mover.another_holds(words.lock)),
             ..gate.as_ref().map_or_else(SiteSeen::default, |gate| gate.seen(site, now))
         });
-        let decisions = brain.scan(nodes, sites, mover.has_room(), now, sidelong_os::wall_ns());
+        let decisions = brain.scan(nodes, sites, mover.may_begin(now), now, sidelong_os::wall_ns());
         if let Some(gatekeeper) = gatekeeper {
             gatekeeper.show(decisions.outlooks, now);
             gatekeeper.tell(now, events);

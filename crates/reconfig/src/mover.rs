@@ -86,6 +86,16 @@ impl Report {
         }
     }
 
+    /// Whether it is a move that could not succeed, whatever node and site it is of.
+    const fn was_in_vain(&self) -> bool {
+        use Undrained::{Board, Unread, Unseen};
+        let is_so = matches!(
+            self.outcome,
+            Outcome::Unreachable | Outcome::Behind | Outcome::NotDrained(Board | Unread(_) | Unseen(_))
+        );
+        is_so && self.plan().is_some()
+    }
+
     /// Whether it is a move for which another mover was faster, as two compete for most moves.
     pub fn was_late(&self) -> bool {
         self.plan().is_some() && matches!(self.outcome, Outcome::Busy | Outcome::Recent)
@@ -113,6 +123,7 @@ pub struct Mover {
     wrong_since: Vec<Option<Time>>,
     /// By site.
     disputes: Vec<Dispute>,
+    setbacks: Setbacks,
     /// By site. Reused between scans only for its memory.
     tallies: Vec<Tally>,
     /// At most one for each site and each node.
@@ -136,12 +147,12 @@ struct Dispute {
     last: Time,
 }
 
-/// The wait before the next repair of a floor doubles at most this often.
-const DISPUTE_DOUBLINGS_MAX: u32 = 6;
+/// The wait before the next repair of a floor, or the next move after one in vain, doubles at most this often.
+const DOUBLINGS_MAX: u32 = 6;
 
 impl Dispute {
     fn wait_ns(&self, now: Time, first_ns: u64) -> u64 {
-        first_ns.saturating_mul(1 << self.times_lately(now, first_ns).min(DISPUTE_DOUBLINGS_MAX))
+        first_ns.saturating_mul(1 << self.times_lately(now, first_ns).min(DOUBLINGS_MAX))
     }
 
     fn grow(&mut self, now: Time, first_ns: u64) {
@@ -150,8 +161,29 @@ impl Dispute {
 
     /// None if the last repair was longer ago than twice the longest wait.
     fn times_lately(&self, now: Time, first_ns: u64) -> u32 {
-        let peace_ns = first_ns.saturating_mul(2 << DISPUTE_DOUBLINGS_MAX);
+        let peace_ns = first_ns.saturating_mul(2 << DOUBLINGS_MAX);
         if now > self.last.after_ns(peace_ns) { 0 } else { self.times }
+    }
+}
+
+/// Moves in vain since the last that succeeded: the board or a front said nothing, or goes by a newer roster. The next one would end in
+/// the same way, after its node has drained for nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Setbacks {
+    times: u32,
+    /// When the next move may begin.
+    until: Time,
+}
+
+impl Setbacks {
+    /// A move in vain has ended, which took that long. The first may be chance, so that the next move follows at once. From then on
+    /// moves wait longer and longer: for up to 64 leases or four times what the last one took, whichever is more.
+    fn grow(&mut self, now: Time, took_ns: u64, lease_ns: u64) {
+        self.times = self.times.saturating_add(1);
+        if self.times > 1 {
+            let unit_ns = lease_ns.max(took_ns >> (DOUBLINGS_MAX - 2));
+            self.until = now.after_ns(unit_ns.saturating_mul(1 << self.times.min(DOUBLINGS_MAX)));
+        }
     }
 }
 
@@ -194,6 +226,7 @@ impl Mover {
             looked: vec![0; sites],
             wrong_since: vec![None; sites],
             disputes: vec![Dispute::default(); sites],
+            setbacks: Setbacks::default(),
             tallies: vec![Tally::default(); sites],
             tasks: Vec::new(),
             tasks_max: 1,
@@ -222,7 +255,7 @@ impl Mover {
         self.wrong_since.resize(sites, None);
         self.disputes.resize(sites, Dispute::default());
         self.tallies.resize(sites, Tally::default());
-        (self.pool, self.timing) = (pool, timing);
+        (self.pool, self.timing, self.setbacks) = (pool, timing, Setbacks::default());
     }
 
     /// Whether nothing is in progress.
@@ -230,9 +263,13 @@ impl Mover {
         self.tasks.is_empty()
     }
 
-    /// Whether something more can begin.
-    pub fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.tasks.len() < self.tasks_max
+    }
+
+    /// Whether a move may begin now: there is room, and no wait after moves in vain.
+    pub fn may_begin(&self, now: Time) -> bool {
+        self.has_room() && now >= self.setbacks.until
     }
 
     /// Whether a move to the site, or its repair, is in progress.
@@ -240,7 +277,7 @@ impl Mover {
         self.tasks.iter().any(|begun| begun.task.site() == site)
     }
 
-    /// Whether that move can begin now: there is room, and neither its site nor its node takes part in another one.
+    /// Whether that move can begin beside what is under way: there is room, and neither its site nor its node takes part in another one.
     pub fn takes(&self, plan: &MovePlan) -> bool {
         let mut plans = self.tasks.iter().filter_map(|begun| begun.task.plan());
         self.has_room() && !self.is_at(plan.to) && plans.all(|other| other.node != plan.node)
@@ -422,6 +459,11 @@ impl Mover {
             Machine::Paper(machine) => self.counters[site] = machine.counter(),
         }
         let report = Report { task: *what, outcome, began: *began, ended: now };
+        if report.moved() {
+            self.setbacks = Setbacks::default();
+        } else if report.was_in_vain() {
+            self.setbacks.grow(now, now.since(report.began).as_nanos() as u64, self.timing.lease_ns());
+        }
         self.tasks.remove(task);
         Step::Done(report)
     }

@@ -106,6 +106,11 @@ impl Timing {
         Timing::new(lease_ns, lease_ns / LEASE_MARGIN, drain_ns_max, poll_ns)
     }
 
+    /// How long a lock is held unless it is renewed.
+    pub const fn lease_ns(self) -> u64 {
+        self.lease_ns
+    }
+
     /// How long a lock word must be unchanged before it may be stolen.
     pub const fn steal_ns(self) -> u64 {
         self.lease_ns.saturating_mul(2)

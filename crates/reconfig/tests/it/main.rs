@@ -4,6 +4,7 @@ mod support;
 
 mod counters;
 mod fronts;
+mod in_vain;
 mod kernel;
 mod kill;
 mod looking;

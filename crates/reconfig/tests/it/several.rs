@@ -1,13 +1,10 @@
 //! Several moves of one mover at a time.
 
-use std::sync::Arc;
-
-use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost};
-use sidelong_layout::{EdgeId, Instance, NodeId, SiteId};
-use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, expose_board, expose_words};
+use sidelong_layout::{EdgeId, NodeId, SiteId};
+use sidelong_reconfig::{Mover, Protocol};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
 
-use crate::support::members;
+use crate::support::idle::Idle;
 use crate::support::plan::plan;
 
 const NODES: usize = 4;
@@ -21,17 +18,9 @@ fn site(index: usize) -> SiteId {
 /// All nodes serve site 0. The first one has requests there that do not end; the others have none.
 #[test]
 fn a_move_that_waits_keeps_no_other_site_waiting() {
-    let directory = tempfile::tempdir().unwrap();
-    let host = Host::Shm(ShmHost::new(directory.path()));
-    let floors = [NODES as u16, 0, 0].map(|nodes| BoardInit { floor: 0, nodes });
-    let _board = expose_board(&host, board_map(SITES, 1), &floors, 0, Instance::alone(1)).unwrap();
-    let names: Vec<_> = (0..NODES).map(|node| format!("n{node}")).collect();
-    let _words: Vec<_> = names
-        .iter()
-        .map(|name| expose_words(&host, name, Some(site(0)), Instance::alone(1)).unwrap())
-        .collect();
-    let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
-    let mut links = Links::new(run, Initiator::new(), (NODES, board_map(SITES, 1)), &members(&names, SITES));
+    let cluster = Idle::start(NODES, SITES);
+    let _board = cluster.board();
+    let mut links = cluster.links([]);
     links.scan(Time(0));
     let seen: Vec<_> = (0..NODES).map(|node| links.ownership(NodeId::new(node)).unwrap()).collect();
 

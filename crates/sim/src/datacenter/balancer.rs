@@ -209,7 +209,7 @@ impl State {
             ..SiteSeen::default()
         });
         // The model has its own time of day.
-        let decisions = brain.scan(nodes, sites, mover.is_idle(), now, now.as_ns());
+        let decisions = brain.scan(nodes, sites, mover.may_begin(now), now, now.as_ns());
         if let Some(gate) = gate {
             gate.show(decisions.outlooks, now);
         }

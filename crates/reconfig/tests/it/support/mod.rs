@@ -1,5 +1,6 @@
 //! A cluster's words in real shared memory, with nodes that acknowledge; and processes that move and die.
 
+pub(crate) mod idle;
 pub(crate) mod plan;
 
 use std::io::{BufRead as _, BufReader};
