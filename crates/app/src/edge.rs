@@ -7,13 +7,14 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sidelong_config::{Capacity, Cluster};
+use sidelong_config::{self as config, Capacity, Cluster};
 use sidelong_edge::{
     AdapterMembers, Adopted, ConfigState, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia,
     Gate, Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
-use sidelong_layout::{EdgeId, NodeId, ShareMap, Time};
+use sidelong_layout::{EdgeId, NodeId, ShareMap, Slots, Time};
+use sidelong_os::ServerAddress;
 use sidelong_policy::brain::Brain;
 use sidelong_reconfig::expose_front;
 
@@ -129,6 +130,7 @@ pub(crate) fn adopting(
     let (parts, name) = (Arc::clone(parts), name.to_owned());
     let peers = exchange.map(|exchange| Arc::clone(&exchange.peers));
     let shutdown = shutdown.clone();
+    let mut known = places(&parts.cluster);
     let take = move |cluster: Cluster| {
         let is_there = cluster.fronts.values().any(|front| front.name == name);
         if !is_there || cluster.standing.leaving.contains(&name) {
@@ -141,7 +143,13 @@ pub(crate) fn adopting(
         let (peers, others) = (peers.clone(), newer.peers(&name));
         let Ready { adapter, publish } = prepare(&newer)?;
         let timing = newer.timing(newer.cluster.reconfig.drain_max)?;
-        let (adopted, answer, is_taken) = newer.adopted((adapter, timing), move || {
+        let places = places(&newer.cluster);
+        let is_moved = |slot: &usize| {
+            let (before, now) = (known.get(*slot), places.get(*slot));
+            before.zip(now).is_some_and(|(before, now)| before.name == now.name && before != now)
+        };
+        let moved = (0..places.len()).filter(is_moved).map(NodeId::new).collect();
+        let (adopted, answer, is_taken) = newer.adopted((adapter, timing, moved), move || {
             peers.into_iter().for_each(|peers| peers.replace(others.iter().cloned()));
             publish();
         });
@@ -155,12 +163,34 @@ pub(crate) fn adopting(
             error => Err(error),
         });
         match answered {
-            Ok(result) => Ok(result?),
+            Ok(result) => {
+                result?;
+                known = places;
+                Ok(())
+            }
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
             Err(RecvTimeoutError::Timeout) => Err(Failure::new("the thread that decides does not answer")),
         }
     };
     (adopts, Box::new(take))
+}
+
+/// Where a node is.
+#[derive(PartialEq)]
+struct Place {
+    name: String,
+    servers: Vec<ServerAddress>,
+    agent: SocketAddr,
+}
+
+/// Where the nodes of a cluster are, by slot.
+fn places(cluster: &Cluster) -> Slots<Place> {
+    let place = |node: &config::Node| Place {
+        name: node.name.clone(),
+        servers: node.addresses.clone(),
+        agent: node.fabric_listen,
+    };
+    cluster.nodes.map(place)
 }
 
 /// What a front counts and records beside its requests.

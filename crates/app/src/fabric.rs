@@ -86,11 +86,10 @@ impl Fabric {
         self.secret.as_ref().filter(|_| self.control.is_some())
     }
 
-    /// Finds the parts of a newer roster from now on.
-    pub(crate) fn adopt(&self, cluster: &Cluster) {
-        if let Some(control) = &self.control {
-            control.adopt(table(cluster));
-        }
+    /// Has the parts of a newer roster found, once it is called.
+    pub(crate) fn adopting(&self, cluster: &Cluster) -> impl FnOnce() + Send + use<> {
+        let adopting = self.control.clone().map(|control| (control, table(cluster).collect::<Vec<_>>()));
+        || adopting.into_iter().for_each(|(control, table)| control.adopt(table))
     }
 
     /// Whether memory is shared, and so outlives the process that exposed it.

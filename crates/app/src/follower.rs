@@ -11,7 +11,7 @@ use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
 use sidelong_layout::HEADER_EPOCH;
 
-use crate::fabric::{Exposer, Fabric};
+use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::parts::Parts;
 use crate::roster::{self, Fetching, Roster};
@@ -37,7 +37,6 @@ pub(crate) struct Follower {
     /// Where the part states its epoch.
     stated: Vec<Region>,
     config: Arc<ConfigState>,
-    fabric: Fabric,
     take: Take,
     /// Has etcd's rosters come, if it has them.
     fetching: Option<Fetching>,
@@ -69,7 +68,6 @@ impl Follower {
             newest: kept.unwrap_or_else(|| Roster::from(cluster)),
             stated,
             config,
-            fabric: parts.fabric.clone(),
             take,
             fetching: Fetching::start(cluster),
         };
@@ -133,7 +131,6 @@ impl Follower {
             );
             cluster.standing.leaving.insert(self.part.clone());
         }
-        self.fabric.adopt(&cluster);
         (self.take)(cluster)?;
         self.file = Arc::new(file);
         Ok(())

@@ -94,6 +94,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
         Box::new(move |cluster| {
             hosts.replace(&cluster);
             let parts = parts.by(cluster);
+            parts.fabric.adopting(&parts.cluster)();
             match parts.cluster.nodes.values().find(|node| node.name == name) {
                 Some(node) => sites.replace(&parts, node),
                 None => {

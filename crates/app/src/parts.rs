@@ -387,12 +387,13 @@ impl Parts {
     /// What the thread that scans and decides adopts of it, where it answers, and whether it has begun. It has an adapter go by it, too, and others with `publish`.
     pub(crate) fn adopted(
         &self,
-        (adapter, timing): (Option<AdapterMembers>, Timing),
+        (adapter, timing, moved): (Option<AdapterMembers>, Timing, Vec<NodeId>),
         publish: impl FnOnce() + Send + 'static,
     ) -> (Adopted, mpsc::Receiver<Result<(), SettingsError>>, Arc<AtomicBool>) {
         let (done, answer) = mpsc::sync_channel(1);
         let is_taken = Arc::new(AtomicBool::new(false));
         let (shared, members) = (Arc::clone(&self.members), Arc::new(members(&self.cluster)));
+        let find = self.fabric.adopting(&self.cluster);
         let adopted = Adopted {
             members: Arc::clone(&members),
             pool: self.pool(),
@@ -405,11 +406,13 @@ impl Parts {
             capacities: self.capacities(),
             weights: self.cluster.balance.weights,
             records: self.records(),
+            moved,
             admission: self.admission_settings(),
             reconfigure: self.reconfigure_settings(),
             adapter,
             publish: Box::new(move || {
                 shared.store(members);
+                find();
                 publish();
             }),
             is_taken: Arc::clone(&is_taken),

@@ -5,7 +5,7 @@ mod class;
 
 use std::collections::BTreeSet;
 
-use class::{ADMISSION, COMMANDS, Class, FOREIGN, REACH, class};
+use class::{ADMISSION, BOARD, COMMANDS, Class, FOREIGN, REACH, class};
 use toml::{Table, Value};
 
 use crate::cluster::Cluster;
@@ -122,11 +122,13 @@ impl Pair<'_> {
         let nodes_all = || nodes.values().map(|node| node.name.clone());
         // The edges are among them.
         let movers = || fronts.values().map(|front| front.name.clone());
+        let led = || fronts.values().filter(|front| front.controls.is_some()).map(|front| front.name.clone());
         let agents = || nodes.values().filter(|node| node.is_foreign && !node.is_exclusive);
         let is_asked_there = self.old_cluster.etcd.is_some() && key.ends_with(".fabric_listen");
         let parts: Vec<String> = match class {
             // Who is not at the new address yet would seem to have ended.
-            _ if is_asked_there && !matches!(class, CacheMember(_)) => return Takes::Stop(REACH),
+            Place if is_asked_there && self.has_board(&own()) => return Takes::Stop(BOARD),
+            _ if is_asked_there && !matches!(class, CacheMember(_) | Place) => return Takes::Stop(REACH),
             Live => return Takes::Nothing,
             Policy if self.old_cluster.baseline.by == MovedBy::Edge => return Takes::Nothing,
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
@@ -144,7 +146,8 @@ impl Pair<'_> {
             Member(_) => return Takes::Nothing,
             Stop(why) => return Takes::Stop(why),
             Own | Certificates => own(),
-            OwnAndMovers | Server => own().into_iter().chain(movers()).collect(),
+            OwnAndMovers => own().into_iter().chain(movers()).collect(),
+            Place | Server => own().into_iter().chain(led()).collect(),
             EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
             Nodes | Policy => nodes_all().collect(),
             Edges => edges.iter().map(|edge| edge.name.clone()).collect(),
@@ -154,6 +157,11 @@ impl Pair<'_> {
         };
         // A cluster may have none of those that read it.
         if parts.is_empty() { Takes::Nothing } else { Takes::Restart(parts) }
+    }
+
+    /// Whether the board is with one of these nodes: it is the first one's.
+    fn has_board(&self, nodes: &[String]) -> bool {
+        self.old_cluster.nodes.values().next().is_some_and(|first| nodes.contains(&first.name))
     }
 
     /// Whether the two clusters differ in that.

@@ -62,6 +62,8 @@ pub struct Adopted {
     pub weights: Weights,
     /// Where the nodes' records are.
     pub records: Slots<RecordOf>,
+    /// Nodes whose server or agent is at another address: nothing of what was seen is theirs.
+    pub moved: Vec<NodeId>,
     /// What admission goes by, if there is any.
     pub admission: Option<(AdmissionSettings, Slots<Promise>)>,
     /// What moves go by.
@@ -221,6 +223,7 @@ impl Watch {
             capacities,
             weights,
             records,
+            moved,
             admission,
             reconfigure,
             ..
@@ -231,8 +234,12 @@ impl Watch {
             let nodes = members.nodes.len();
             for slot in 0..nodes.max(self.members.nodes.len()) {
                 let (before, now) = (self.members.nodes.get(slot), members.nodes.get(slot));
-                if before.is_some() && before != now {
-                    let node = NodeId::new(slot);
+                let node = NodeId::new(slot);
+                let is_moved = moved.contains(&node);
+                if is_moved {
+                    self.links.forget(node);
+                }
+                if before.is_some() && (before != now || is_moved) {
                     tick.up[slot] = true;
                     self.view.vacate(node);
                     self.seen.iter().for_each(|seen| seen.vacate(node));

@@ -5,6 +5,7 @@ mod open;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,6 +35,17 @@ pub trait Directory: Send + Sync {
     /// # Errors
     /// If no process has published it, or it cannot be read.
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error>;
+
+    /// Where the process is asked that exposes the region `name`; `None` if all are in one place.
+    fn place(&self, name: &str) -> Option<SocketAddr> {
+        let _ = name;
+        None
+    }
+
+    /// How often places have changed.
+    fn moves(&self) -> u64 {
+        0
+    }
 
     /// Whether it is proven that the process which exposed the region `name` has ended, and no other exposes it now. There is no link to it,
     /// and one has just failed with `error`, if it was tried. `incarnation` is that of the process as last seen, if it ever was.

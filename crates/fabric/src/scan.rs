@@ -117,6 +117,8 @@ pub struct Scanner {
     wanting: Vec<LinkRef>,
     /// The link to be checked next, and when.
     checks: (usize, Time),
+    /// How often places had changed when links were last compared with them.
+    moves: u64,
     schedule: Schedule,
     /// Time of the last scan.
     now: Time,
@@ -173,6 +175,7 @@ impl Scanner {
             free: Vec::new(),
             wanting: Vec::new(),
             checks: (0, Time::default()),
+            moves: 0,
             schedule: Schedule::new(nodes, others, Pace::default()),
             now: Time::default(),
             parts: Vec::new(),
@@ -319,6 +322,7 @@ impl Scanner {
     /// Performs one scan for `readers`, which must be the same at each scan.
     pub fn scan(&mut self, now: Time, readers: &mut [&mut dyn Reader]) {
         self.now = now;
+        self.follow(now, readers);
         self.check(now, readers);
         self.heal(now);
         let all = readers.iter_mut().fold(false, |all, reader| reader.wants_all() | all);
@@ -358,15 +362,32 @@ impl Scanner {
         let count = self.links.len();
         for index in (next..next + CHECKS_MAX.min(count)).map(|index| index % count) {
             let link = LinkRef(index as u32);
-            if self.links[index].id().is_none() || self.is_current(link) {
-                continue;
-            }
-            for item in self.links[index].items() {
-                let of_it = readers.iter_mut().filter(|reader| reader.link(item) == Some(link));
-                of_it.for_each(|reader| _ = reader.take(item, Err(OpError::PeerGone), now));
+            if self.links[index].id().is_some() && !self.is_current(link) {
+                self.tell_gone(link, now, readers);
             }
         }
         self.checks = ((next + CHECKS_MAX) % count, now.after(CHECKS_EVERY));
+    }
+
+    /// Gives up links to where a region is no more, though something may still be there.
+    fn follow(&mut self, now: Time, readers: &mut [&mut dyn Reader]) {
+        if std::mem::replace(&mut self.moves, self.directory.moves()) == self.moves {
+            return;
+        }
+        for link in (0..self.links.len()).map(|index| LinkRef(index as u32)) {
+            let of = &self.links[link.index()];
+            if of.id().is_some() && !of.has_stayed(&*self.directory) {
+                self.judge(link, OpError::PeerGone);
+                self.tell_gone(link, now, readers);
+            }
+        }
+    }
+
+    fn tell_gone(&self, link: LinkRef, now: Time, readers: &mut [&mut dyn Reader]) {
+        for item in self.links[link.index()].items() {
+            let of_it = readers.iter_mut().filter(|reader| reader.link(item) == Some(link));
+            of_it.for_each(|reader| _ = reader.take(item, Err(OpError::PeerGone), now));
+        }
     }
 
     /// Makes the links that are down and due, those first that have waited longest.

@@ -263,6 +263,11 @@ impl Links {
         }
     }
 
+    /// What was read and stated of `node` is of no use any more: it is another process now, elsewhere.
+    pub fn forget(&mut self, node: NodeId) {
+        self.words.forget(node);
+    }
+
     /// Reads ownerships, locks and budgets: of a large cluster those of idle nodes in rotation, unless nodes may be moving.
     pub fn scan(&mut self, now: Time) {
         self.scanner.scan(now, &mut [&mut self.words]);

@@ -17,7 +17,9 @@ pub(super) enum Class {
     Own,
     /// That part and the movers restart.
     OwnAndMovers,
-    /// As `OwnAndMovers`, unless the node's server becomes foreign or stops being so.
+    /// That part restarts, and the fronts, whose proxies know its server by its address. Edges take it over.
+    Place,
+    /// As `Place`, unless the node's server becomes foreign or stops being so.
     Server,
     /// That edge restarts, and each agent that tells the connections of edges from those of others by their addresses.
     EdgeAddress,
@@ -43,6 +45,7 @@ pub(super) enum Class {
 }
 
 pub(super) const REACH: &str = "parts find and reach each other by it";
+pub(super) const BOARD: &str = "the first node has the board, by which all move nodes";
 const IDENTITY: &str = "parts that differ in it refuse each other";
 const SITES: &str = "all parts must have the same sites";
 const NODES: &str = "all parts must have the same nodes";
@@ -127,7 +130,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("node.*.server", Server),
     ("node.*.serves", Server),
     ("node.*.serves.*", Server),
-    ("node.*.fabric_listen", OwnAndMovers),
+    ("node.*.fabric_listen", Place),
     ("node.*.admin", Own),
     ("node.*.workers", OwnAndMovers),
     // A node's speed beside the others' follows from its service time, which it has unless it serves files.

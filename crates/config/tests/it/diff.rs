@@ -1,6 +1,7 @@
 //! What differs between two cluster files, and what it takes.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ fn equal_files_do_not_differ() {
 }
 
 #[test]
-fn a_part_stays_where_others_ask_for_it_while_etcd_has_the_file() {
+fn edges_and_the_board_stay_where_others_ask_for_them_while_etcd_has_the_file() {
     let mut file = example();
     let address = |port| Some(([10, 0, 0, 1], port).into());
     file.cluster.secret_file = Some("/secret".into());
@@ -61,8 +62,18 @@ fn a_part_stays_where_others_ask_for_it_while_etcd_has_the_file() {
         node.fabric_listen = address(port);
     }
     file.edges[0].fabric_listen = address(8_000);
-    let (key, takes) = only(changes_of(&file, |file| file.edges[0].fabric_listen = address(8_001)));
-    assert!(key.ends_with(".fabric_listen") && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    file.nodes.push(NodeEntry::foreign("other", 1, "10.0.0.2:8080".parse().unwrap()));
+    file.nodes[1].fabric_listen = address(7_100);
+    type Edit<'a> = &'a dyn Fn(&mut ClusterFile);
+    let stay: [Edit<'_>; 2] = [&|file| file.edges[0].fabric_listen = address(8_001), &|file| {
+        file.nodes[0].fabric_listen = address(8_001)
+    }];
+    for edit in stay {
+        let (key, takes) = only(changes_of(&file, edit));
+        assert!(key.ends_with(".fabric_listen") && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    }
+    let moved = changes_of(&file, |file| file.nodes[1].fabric_listen = address(8_001));
+    assert_eq!(only(moved), ("node.other.fabric_listen".into(), restart(&["other"])));
     let moved = changes_of(&file, |file| {
         file.etcd.as_mut().unwrap().endpoints = vec!["http://e2:2379".into()];
     });
@@ -303,7 +314,17 @@ fn a_server_that_becomes_foreign_takes_a_stop() {
     assert_eq!((of("node.n.listen"), of("node.n.server")), (Some(&stop), Some(&stop)), "{found:?}");
     let other = NodeEntry::foreign("web", 3, "10.0.0.31:8080".parse().unwrap());
     let moved = changes_of(&example(), |file| file.nodes[0] = other);
-    assert_eq!(only(moved), ("node.web.server".into(), restart(&["web1", "web2", "web3", "edge1"])));
+    assert_eq!(only(moved), ("node.web.server".into(), restart(&["web1", "web2", "web3"])), "edges follow");
+    let mut led = example();
+    led.fronts.push(FrontEntry::new("nginx", Proxy::Nginx));
+    let moved =
+        changes_of(&led, |file| file.nodes[0].server = Some(SocketAddr::from(([10, 0, 0, 31], 8080)).into()));
+    let takes = restart(&["web1", "web2", "web3", "nginx"]);
+    assert_eq!(
+        only(moved),
+        ("node.web.server".into(), takes),
+        "a proxy of another make knows servers by their addresses"
+    );
 }
 
 #[test]

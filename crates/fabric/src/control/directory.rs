@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use sidelong_layout::RegionKind;
@@ -47,6 +47,8 @@ pub struct ControlDirectory {
 struct Known {
     /// For each region.
     table: HashMap<String, SocketAddr>,
+    /// How often the table has changed.
+    moves: u64,
     peers: BTreeMap<SocketAddr, Arc<Mutex<Peer>>>,
 }
 
@@ -87,7 +89,12 @@ impl ControlDirectory {
         for (address, peer) in peers {
             now.entry(address).or_insert(peer);
         }
-        *known = Known { table, peers: now };
+        let moves = known.moves + u64::from(known.table != table);
+        *known = Known { table, moves, peers: now };
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes it publish keys at this process's own endpoint.
@@ -123,7 +130,7 @@ impl ControlDirectory {
     ) -> Result<T, Error> {
         let no_key = || Error::NoKey { name: name.to_owned(), place: "the cluster file".to_owned() };
         let (address, peer) = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known();
             let address = *known.table.get(name).ok_or_else(no_key)?;
             (address, Arc::clone(&known.peers[&address]))
         };
@@ -134,7 +141,7 @@ impl ControlDirectory {
     /// listens at its address. That part looks when it is asked, so that a process which begins later finds all that was written before.
     /// `incarnation` is that of the process as last seen: the address may have gone over to a machine where an earlier one has ended.
     pub fn has_ended(&self, region: &str, incarnation: Option<u64>) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         let Some(of) = known.table.get(region).copied() else { return false };
         let beside = known.peers.iter().filter(|(address, _)| address.ip() == of.ip() && **address != of);
         let beside: Vec<_> = beside.map(|(address, peer)| (*address, Arc::clone(peer))).collect();
@@ -164,6 +171,14 @@ impl Directory for ControlDirectory {
 
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error> {
         self.ask(name, |session, wait| session.find(name, kind, len, access, wait))
+    }
+
+    fn place(&self, name: &str) -> Option<SocketAddr> {
+        self.known().table.get(name).copied()
+    }
+
+    fn moves(&self) -> u64 {
+        self.known().moves
     }
 
     fn has_ended(&self, name: &str, incarnation: Option<u64>, _: Option<&Error>) -> bool {

@@ -1,6 +1,7 @@
 //! A link that is made again when it breaks: when to retry, which shape was found, and the problem, reported once.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ pub(super) struct HealingLink {
     found_nobody: bool,
     /// Of the process to which it led last.
     incarnation: Option<u64>,
+    /// Where that was asked.
+    place: Option<SocketAddr>,
 }
 
 impl HealingLink {
@@ -93,6 +96,7 @@ impl HealingLink {
             problem: Problem::default(),
             found_nobody: false,
             incarnation: None,
+            place: None,
         }
     }
 
@@ -106,6 +110,11 @@ impl HealingLink {
 
     pub(super) fn incarnation(&self) -> Option<u64> {
         self.incarnation
+    }
+
+    /// Whether its region is where it was when the link was made.
+    pub(super) fn has_stayed(&self, directory: &dyn Directory) -> bool {
+        self.place == directory.place(&self.region)
     }
 
     pub(super) fn id(&self) -> Option<LinkId> {
@@ -166,6 +175,7 @@ impl HealingLink {
         now: Time,
     ) -> Result<(), Error> {
         self.retry.failed(now);
+        let place = directory.place(&self.region);
         let (shapes, access) = (&self.shapes, self.access);
         let made = initiator.connect_shaped(directory, &self.region, shapes, self.shape, access, wait);
         if !matches!(made, Err(Error::Earlier(_))) {
@@ -176,7 +186,7 @@ impl HealingLink {
                 if let Some(old) = self.id.replace(id) {
                     initiator.close(old);
                 }
-                self.shape = shape;
+                (self.shape, self.place) = (shape, place);
                 self.incarnation = initiator.incarnation(id);
                 self.problem.clear();
                 // A doubted link may again lead to abandoned memory.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::tcp::TcpHost;
 use sidelong_fabric::{
@@ -172,6 +173,45 @@ fn a_doubted_link_finds_the_new_region() {
     let _newest = expose(&host, &run, "a", 3);
     scanner.scan(ms(30), &mut [&mut word]);
     assert_eq!(word.read, Some(Ok(3)), "nobody doubted it");
+}
+
+/// A node has gone over to another machine, and what it left on the first one goes on.
+#[test]
+fn a_link_follows_its_region_to_where_it_is_asked_for_now() {
+    let secret = Secret::new(b"known to all machines here").unwrap();
+    let machine = |word: u64| {
+        let endpoint = Endpoint::listen(([127, 0, 0, 1], 0).into(), secret.clone()).unwrap();
+        let host = Host::Tcp(TcpHost::listen(([127, 0, 0, 1], 0).into()).unwrap());
+        let region = host.expose(&spec("a"), |_| {}).unwrap();
+        region.store(WORD, word, Ordering::Release);
+        endpoint.publish(region.key());
+        (endpoint, host, region)
+    };
+    let [first, second] = [machine(1), machine(2)];
+    let at = |endpoint: &Endpoint| [("a".to_owned(), endpoint.address())];
+    let directory = Arc::new(ControlDirectory::new(secret.clone(), at(&first.0)));
+    let mut scanner = Scanner::new(directory.clone(), Initiator::new(), (1, 0), PATIENCE);
+    let mut word = Word::new(&mut scanner, "a");
+    let mut now = 0;
+    let mut read = |scanner: &mut Scanner| {
+        (word.read, now) = (None, now + 1);
+        scanner.scan(ms(now), &mut [&mut word]);
+        word.read
+    };
+    // A session opens in a thread of its own.
+    while read(&mut scanner) != Some(Ok(1)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    directory.adopt(at(&first.0));
+    assert_eq!(read(&mut scanner), Some(Ok(1)), "the same place");
+    directory.adopt(at(&second.0));
+    loop {
+        match read(&mut scanner) {
+            Some(Ok(2)) => break,
+            Some(Ok(_)) => panic!("it reads what was left at the old place"),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 /// A missing region is tried at growing intervals, without delaying the others.

@@ -65,6 +65,13 @@ impl Kept {
         nodes.chain([cluster.admin(0)]).map(|admin| metrics(admin)["sidelong_config_epoch"]).collect()
     }
 
+    /// Whether a node serves a site, as the edge sees it.
+    fn serves(&self, node: &str) -> bool {
+        let metrics = metrics(self.machines.cluster.admin(0));
+        let at = |site: &str| format!("sidelong_edge_node_site{{node=\"{node}\",site=\"{site}\"}}");
+        ["alpha", "beta"].iter().any(|site| metrics.get(&at(site)) == Some(&1.0))
+    }
+
     fn load(&self) -> SteadyLoad {
         SteadyLoad::start(&self.machines.cluster)
     }
@@ -149,11 +156,7 @@ fn its_file_changes_while_it_runs() {
         "{told}"
     );
     let _fourth = kept.machines.part("node", "n4");
-    eventually("it serves", || {
-        let metrics = metrics(kept.machines.cluster.admin(0));
-        metrics.get(r#"sidelong_edge_node_site{node="n4",site="alpha"}"#) == Some(&1.0)
-            || metrics.get(r#"sidelong_edge_node_site{node="n4",site="beta"}"#) == Some(&1.0)
-    });
+    eventually("it serves", || kept.serves("n4"));
     assert_eq!(load.end(), Vec::<String>::new());
 
     // An edge joins, serves, and leaves.
@@ -170,6 +173,35 @@ fn its_file_changes_while_it_runs() {
     kept.ask(&["leave", "edge2"]).succeeded();
     second.finish().succeeded();
     assert_eq!(get(kept.machines.cluster.edge(0), "alpha.test", "/o/1/10").status, 200);
+}
+
+/// Edges are not restarted, and read nothing that was left at the old address.
+#[test]
+fn a_node_goes_over_to_another_machine() {
+    let Some(mut kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    let load = kept.load();
+    let machine = &kept.machines.others[0];
+    let node = &mut kept.machines.cluster.file.nodes[1];
+    node.listen = Some(machine.at(8_120));
+    node.fabric_listen = Some(machine.at(FABRIC + 20));
+    let whole = kept.machines.whole();
+    let told = run(["cluster", "diff", whole.to_str().unwrap()]).succeeded();
+    assert!(told.matches("restart of n2\n").count() == 2, "{told}");
+    let told = kept.apply();
+    assert!(told.out.contains("epoch 2"), "{told:?}");
+    // What is left there goes on for a while.
+    eventually("it is out of use", || !kept.serves("n2"));
+    parts.remove(1).end().succeeded();
+    parts.push(kept.machines.part("node", "n2"));
+    let served = || metrics(kept.machines.cluster.node_admin(1))["sidelong_node_served_requests_total"];
+    eventually("it serves where it is now", || kept.serves("n2") && served() > 0.0);
+    assert_eq!(load.end(), Vec::<String>::new());
+
+    // The board stays where it is.
+    kept.machines.cluster.file.nodes[0].fabric_listen = Some(kept.machines.others[1].at(FABRIC + 20));
+    let refused = kept.apply().refused();
+    assert!(refused.contains("the first node has the board"), "{refused}");
 }
 
 /// A person whose editor is a script.
@@ -398,12 +430,7 @@ fn its_secret_changes_while_it_runs() {
     let both = fs::read_to_string(file("n2")).unwrap();
     assert_eq!(both.lines().count(), 2);
     parts.push(kept.machines.part_with(&both, "node", "n2", &[]));
-    let serves = |node: &str| {
-        let metrics = metrics(kept.machines.cluster.admin(0));
-        let at = |site: &str| format!("sidelong_edge_node_site{{node=\"{node}\",site=\"{site}\"}}");
-        ["alpha", "beta"].iter().any(|site| metrics.get(&at(site)) == Some(&1.0))
-    };
-    eventually("it serves", || serves("n2"));
+    eventually("it serves", || kept.serves("n2"));
     assert!(secret("show").succeeded().contains("another one counts at"));
     ["n2", "n3", "edge1"].into_iter().for_each(copy);
     let new = fs::read_to_string(file("desk")).unwrap();
@@ -426,7 +453,7 @@ fn its_secret_changes_while_it_runs() {
     assert!(told.contains("n3 refuses this machine: the secrets differ"), "{told}");
     late.kill();
     parts.push(kept.machines.part_with(&new, "node", "n3", &[]));
-    eventually("it serves", || serves("n3"));
+    eventually("it serves", || kept.serves("n3"));
     assert_eq!(load.end(), Vec::<String>::new());
 }
 
