@@ -1,7 +1,7 @@
 //! How a part takes over a newer roster while it runs: what may change, at once; the rest, when it starts again.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use sidelong_layout::HEADER_EPOCH;
 use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::parts::Parts;
-use crate::roster::{self, Fetching, Roster};
+use crate::roster::{self, Fetching, Hosts, Roster};
 
 /// By what a change of the roster shows: a copy is replaced, removed or written to, or its directory goes.
 const WATCHED: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
@@ -40,6 +40,8 @@ pub(crate) struct Follower {
     take: Take,
     /// Has etcd's rosters come, if it has them.
     fetching: Option<Fetching>,
+    /// Then the hosts in them are looked up again.
+    hosts: Option<Hosts>,
 }
 
 impl Follower {
@@ -61,11 +63,13 @@ impl Follower {
         // Which others may ask for.
         let kept = cluster.etcd.as_ref().and_then(|_| Roster::read(&run));
         let kept = kept.filter(|kept| kept.epoch == cluster.epoch);
+        let newest = kept.unwrap_or_else(|| Roster::from(cluster));
         let follower = Follower {
             run,
             part: part.to_owned(),
             file: Arc::clone(&cluster.file),
-            newest: kept.unwrap_or_else(|| Roster::from(cluster)),
+            hosts: cluster.etcd.as_ref().and_then(|_| Hosts::start(&newest.hosts)),
+            newest,
             stated,
             config,
             take,
@@ -85,6 +89,11 @@ impl Follower {
         Ok(())
     }
 
+    /// Readable once it is to [look](Self::look), though the directory reports nothing.
+    pub(crate) fn wakes(&self) -> Option<&OwnedFd> {
+        self.hosts.as_ref().map(Hosts::changed)
+    }
+
     /// Adopts the newest roster, unless it has. One that is refused is refused once, with the reason. One that was lost is
     /// written again.
     pub(crate) fn look(&mut self) {
@@ -102,11 +111,15 @@ impl Follower {
             return;
         };
         if epoch == self.newest.epoch {
+            if self.hosts.as_ref().is_some_and(Hosts::have_changed) {
+                self.find_again();
+            }
             return;
         }
         let Some(newest) = Roster::read(&self.run) else { return };
         let (epoch, adopted) = (newest.epoch, self.adopt(&newest));
         self.newest = newest;
+        self.hosts.iter().for_each(|hosts| hosts.replace(&self.newest.hosts));
         match adopted {
             Ok(()) => {
                 tracing::info!(epoch, "goes by a new cluster file");
@@ -116,6 +129,21 @@ impl Follower {
                 tracing::error!(epoch, "the new cluster file is refused, and the old one kept: {why}");
                 self.config.refused();
                 roster::refuse(&self.run, &self.part, epoch, &why);
+            }
+        }
+    }
+
+    /// Goes by what the hosts of its roster mean now, as far as it takes other addresses over while it runs.
+    fn find_again(&mut self) {
+        // One that was refused is not tried again in another guise.
+        if self.config.epoch() != self.newest.epoch {
+            return;
+        }
+        let found = self.newest.found_again(&self.run);
+        match found.and_then(|found| self.adopt(&found).map(|()| found)) {
+            Ok(found) => self.newest = found,
+            Err(Failure(why)) => {
+                tracing::error!("what hosts mean now cannot be used, and what they meant still is: {why}");
             }
         }
     }

@@ -124,6 +124,9 @@ fn watch<'a>(
         });
         let timeout = (checks || !follows || has_board && board.is_none()).then_some(&CHECK_EVERY);
         let mut waiting = vec![PollFd::new(stop, PollFlags::IN)];
+        waiting.extend(
+            follower.as_ref().and_then(Follower::wakes).map(|wakes| PollFd::new(wakes, PollFlags::IN)),
+        );
         waiting.extend(reports.as_ref().map(|reports| PollFd::new(reports, PollFlags::IN)));
         if poll(&mut waiting, timeout).is_ok() && waiting[0].revents().contains(PollFlags::IN) {
             return None;

@@ -52,7 +52,7 @@ impl Next {
     /// If there is no room for who joins, or a proxy's front may not leave.
     fn new(place: &Place, last: &Roster, file: &ClusterFile, text: Option<String>) -> Result<Self, Failure> {
         let (slots, file) = (members::seated(last, file, place)?, file.clone());
-        let roster = Roster { epoch: last.epoch + 1, standing: Standing::default(), slots, file, text };
+        let roster = last.next(slots, file, text);
         let (old, cluster) = (last.cluster()?, roster.cluster()?);
         let (left, joined) = (Members::new(&old, &cluster), Members::new(&cluster, &old));
         may_end(place, last, &old, &left.fronts)?;

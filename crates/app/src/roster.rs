@@ -11,6 +11,7 @@
 mod asked;
 mod etcd;
 mod fetching;
+mod hosts;
 mod kept;
 mod place;
 mod start;
@@ -27,6 +28,7 @@ pub use asked::Presence;
 pub(crate) use asked::answer;
 pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
+pub(crate) use hosts::Hosts;
 pub use kept::{Roster, age, epoch};
 pub(crate) use kept::{busy, directory, forget, keep, refuse, trouble};
 pub use place::Place;

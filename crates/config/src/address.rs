@@ -1,23 +1,18 @@
 //! Addresses as the file writes them: `"host:port"`, and for servers `"unix:/path"`.
 //!
-//! A host may be a name. It is looked up when the file is read, which each part does as it starts, so all parts must
-//! get the same answer: of several addresses the lowest IPv4 one is taken, else the lowest.
+//! A host may be a name, which is looked up when the file is read ([`crate::hosts`]).
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sidelong_os::ServerAddress;
 
 use crate::file::Serves;
+use crate::hosts;
 
 const FORM: &str = r#""host:port", such as "10.0.0.7:8080", "web1.example:8080" or "[fd00::7]:8080""#;
-/// A name server has this long to answer.
-const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 /// `#[serde(deserialize_with)]` for an address.
 pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
@@ -113,26 +108,8 @@ fn is_name(host: &str) -> bool {
 }
 
 fn look_up(host: &str, port: u16) -> Result<SocketAddr, String> {
-    if cfg!(fuzzing) {
-        return Err("a fuzzer looks up no names".to_owned());
-    }
-    let (tell, answer) = mpsc::sync_channel(1);
-    let name = host.to_owned();
-    // The resolver has no time limit of ours: a thread that it holds up is left behind.
-    thread::spawn(move || {
-        let found = (name.as_str(), port).to_socket_addrs();
-        let lowest = found.map(|found| found.min_by_key(|address| (address.is_ipv6(), address.ip())));
-        let _ = tell.send(lowest);
-    });
-    match answer.recv_timeout(LOOKUP_MAX) {
-        Ok(Ok(Some(address))) => Ok(address),
-        Ok(Ok(None)) => Err(format!("host {host:?} has no address; expected {FORM}")),
-        Ok(Err(error)) => Err(format!("host {host:?} is not found: {error}; expected {FORM}")),
-        Err(_) => {
-            let within = LOOKUP_MAX.as_secs();
-            Err(format!("host {host:?} is not found within {within} s; expected {FORM}"))
-        }
-    }
+    let found = hosts::look_up(host).map(|address| SocketAddr::new(address, port));
+    found.map_err(|why| format!("host {host:?} {why}; expected {FORM}"))
 }
 
 #[cfg(test)]

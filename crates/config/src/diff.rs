@@ -11,6 +11,7 @@ use toml::{Table, Value};
 use crate::cluster::Cluster;
 use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, NodeEntry};
+use crate::hosts::is_nowhere;
 use crate::words::MovedBy;
 
 /// One key that differs.
@@ -127,6 +128,8 @@ impl Pair<'_> {
         let is_asked_there = self.old_cluster.etcd.is_some() && key.ends_with(".fabric_listen");
         let parts: Vec<String> = match class {
             // Who is not at the new address yet would seem to have ended.
+            // Nobody can have been there.
+            _ if is_asked_there && self.was_nowhere(key) => own(),
             Place if is_asked_there && self.has_board(&own()) => return Takes::Stop(BOARD),
             _ if is_asked_there && !matches!(class, CacheMember(_) | Place) => return Takes::Stop(REACH),
             Live => return Takes::Nothing,
@@ -157,6 +160,15 @@ impl Pair<'_> {
         };
         // A cluster may have none of those that read it.
         if parts.is_empty() { Takes::Nothing } else { Takes::Restart(parts) }
+    }
+
+    /// Whether the part whose address the key is was nowhere so far, since its host was not found.
+    fn was_nowhere(&self, key: &str) -> bool {
+        let Cluster { nodes, fronts, .. } = &self.old_cluster;
+        let own = self.own(key);
+        let nodes = nodes.values().filter(|node| own.contains(&node.name)).map(|node| node.fabric_listen);
+        let fronts = fronts.values().filter(|front| own.contains(&front.name));
+        nodes.chain(fronts.filter_map(|front| front.fabric_listen)).any(is_nowhere)
     }
 
     /// Whether the board is with one of these nodes: it is the first one's.

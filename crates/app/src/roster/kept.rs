@@ -1,5 +1,6 @@
 //! What a run directory keeps of the roster, and what parts state there.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub struct Roster {
     pub file: ClusterFile,
     /// The file as a person wrote it, if etcd has it.
     pub text: Option<String>,
+    /// The hosts that are named there. What they mean may change.
+    pub(crate) hosts: BTreeSet<String>,
 }
 
 /// What stands before the file, as JSON.
@@ -81,14 +84,14 @@ impl Head {
         }
     }
 
-    fn with(self, file: ClusterFile, text: Option<String>) -> Roster {
+    fn with(self, file: ClusterFile) -> Roster {
         let Head { epoch, standing, founding, capacity: [sites, nodes, fronts, caches], .. } = self;
         let capacity = Some(Capacity { sites, nodes, fronts, caches });
         let names = |names: Vec<Option<String>>| SlotNames(names.into_iter().collect());
         let (sites, nodes) = (names(self.sites), names(self.nodes));
         let (fronts, caches) = (names(self.fronts), names(self.caches));
         let slots = SlotTable { sites, nodes, fronts, caches, capacity, founding: Some(founding) };
-        Roster { epoch, standing, slots, file, text }
+        Roster { epoch, standing, slots, file, text: None, hosts: BTreeSet::new() }
     }
 }
 
@@ -101,6 +104,7 @@ impl From<&Cluster> for Roster {
             slots: SlotTable::of(cluster),
             file: ClusterFile::clone(&cluster.file),
             text: None,
+            hosts: BTreeSet::new(),
         }
     }
 }
@@ -118,7 +122,7 @@ impl Roster {
     pub(super) fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<Roster> {
         let text = read(run, COPIES[0]).ok()?;
         let (head, body) = Roster::checked(&text)?;
-        file.to_toml().is_ok_and(|file| file == body).then(|| head.with(file.clone(), None))
+        file.to_toml().is_ok_and(|file| file == body).then(|| head.with(file.clone()))
     }
 
     /// What it means.
@@ -159,7 +163,13 @@ impl Roster {
             let away = away.union(&entering).filter(|name| is_there(name)).cloned().collect();
             standing.caches = CacheStanding { change: change + 1, away, ..CacheStanding::default() };
         }
-        Roster { epoch, standing, slots, file, text: None }
+        Roster { epoch, standing, slots, file, text: None, hosts: BTreeSet::new() }
+    }
+
+    /// The one after it, which has another file and nobody away. Parts find the hosts in it when they read it.
+    pub(crate) fn next(&self, slots: SlotTable, file: ClusterFile, text: Option<String>) -> Roster {
+        let (epoch, standing) = (self.epoch + 1, Standing::default());
+        Roster { epoch, standing, slots, file, text, hosts: BTreeSet::new() }
     }
 
     /// Whether the other one has the same members, and the same of them are about to leave.
@@ -173,7 +183,13 @@ impl Roster {
     /// # Errors
     /// If somebody has.
     pub(super) fn is_still(&self, last: &Roster) -> Result<(), Failure> {
-        if self.has_members_of(last) && self.file == last.file {
+        let has_same_file = if self.text.is_some() && last.text.is_some() {
+            // What its hosts mean may have changed meanwhile.
+            self.text == last.text
+        } else {
+            self.file == last.file
+        };
+        if self.has_members_of(last) && has_same_file {
             return Ok(());
         }
         Err(Failure::new("somebody else has changed the cluster at this moment: look, and try again"))
@@ -181,7 +197,7 @@ impl Roster {
 
     /// Has it go by another one's file, and the slots of that.
     pub(crate) fn take_file(&mut self, of: &Roster) {
-        (self.slots, self.file, self.text) = (of.slots.clone(), of.file.clone(), of.text.clone());
+        *self = Roster { epoch: self.epoch, standing: self.standing.clone(), ..of.clone() };
     }
 
     /// Whether a node, edge, front or cache of it has that name.
@@ -229,12 +245,21 @@ impl Roster {
     /// One that is kept in a run directory, or in etcd for the parts that have that run directory.
     pub(super) fn parse(text: &str, run: &RunDirectory) -> Result<Roster, String> {
         let (head, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
-        let mut file = ClusterFile::parse(body, COPIES[0]).map_err(|error| error.to_string())?;
+        let (mut file, hosts) =
+            ClusterFile::parse_adopted(body, COPIES[0]).map_err(|error| error.to_string())?;
         let text = file.etcd.is_some().then(|| body.to_owned());
         if text.is_some() {
             file.cluster.run_dir = Some(run.path().to_owned());
         }
-        Ok(head.with(file, text))
+        Ok(Roster { text, hosts, ..head.with(file) })
+    }
+
+    /// The same, by what its hosts mean now.
+    ///
+    /// # Errors
+    /// If it cannot be used so.
+    pub(crate) fn found_again(&self, run: &RunDirectory) -> Result<Roster, Failure> {
+        Roster::parse(&self.entry()?, run).map_err(Failure::new)
     }
 
     /// As it is kept.

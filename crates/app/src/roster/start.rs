@@ -5,7 +5,9 @@
 //! may not answer, or have been restored from a backup, so that the other parts are asked, too. A node whose words can be read answers, and
 //! knows who has which slot.
 
-use sidelong_config::{Cluster, ClusterFile, Etcd};
+use std::net::SocketAddr;
+
+use sidelong_config::{Cluster, ClusterFile, Etcd, is_nowhere};
 use sidelong_fabric::RunDirectory;
 
 use super::kept::{Roster, is_fetched, keep};
@@ -71,7 +73,21 @@ pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result
     let etcd = cluster.etcd.clone().map(|own| Etcd { state_dir, ..own });
     let cluster = Cluster { etcd, ..entered };
     newest.keep_over_restart(&cluster);
-    Ok(cluster)
+    match own_addresses(&cluster, part).into_iter().any(is_nowhere) {
+        true => Err(Failure::new(format!(
+            "a host that {part} is to listen at is not found by this machine: look at {part} in `sidelong cluster show`, and at what the \
+             machine's name server says"
+        ))),
+        false => Ok(cluster),
+    }
+}
+
+/// Where a part listens.
+fn own_addresses(cluster: &Cluster, part: &str) -> Vec<SocketAddr> {
+    let nodes = cluster.nodes.values().filter(|node| node.name == part).map(|node| node.fabric_listen);
+    let fronts = cluster.fronts.values().filter(|front| front.name == part);
+    let edges = cluster.edges.iter().filter(|edge| edge.name == part).map(|edge| edge.listen);
+    nodes.chain(fronts.filter_map(|front| front.fabric_listen)).chain(edges).collect()
 }
 
 /// Whether the part that begins by `cluster` knows the members as they are now.

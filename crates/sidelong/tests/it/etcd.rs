@@ -9,7 +9,9 @@ use sidelong_config::{EdgeEntry, NodeEntry};
 use sidelong_testing::etcd::Etcd;
 use sidelong_testing::machines::{FABRIC, Machines, SECRET};
 
-use crate::support::{Done, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds};
+use crate::support::{
+    Done, Running, SteadyLoad, eventually, get, metrics, run, skipped, try_get, until_it_succeeds,
+};
 
 /// Three nodes and an edge on machines of their own, with their file in etcd.
 struct Kept {
@@ -19,11 +21,15 @@ struct Kept {
 
 impl Kept {
     /// `None` without etcd.
-    fn new(servers: u16) -> Option<Self> {
+    fn begun(servers: u16) -> Option<Self> {
         let mut machines = Machines::three();
         let etcd = Etcd::start(&machines.cluster, servers, &[])?;
         machines.kept_by(&etcd);
-        let kept = Kept { etcd, machines };
+        Some(Kept { etcd, machines })
+    }
+
+    fn new(servers: u16) -> Option<Self> {
+        let kept = Kept::begun(servers)?;
         let printed = until_it_succeeds(|| kept.init());
         assert!(printed.contains("[etcd]") && !printed.contains("[[node]]"), "{printed}");
         Some(kept)
@@ -202,6 +208,94 @@ fn a_node_goes_over_to_another_machine() {
     kept.machines.cluster.file.nodes[0].fabric_listen = Some(kept.machines.others[1].at(FABRIC + 20));
     let refused = kept.apply().refused();
     assert!(refused.contains("the first node has the board"), "{refused}");
+}
+
+/// What the machines of a test find in /etc/hosts.
+struct HostsFile(PathBuf);
+
+impl HostsFile {
+    /// `None`, with a printed reason, where a test cannot have its own.
+    fn new(kept: &Kept) -> Option<Self> {
+        let hosts = HostsFile(kept.machines.cluster.path("hosts"));
+        hosts.write("");
+        let mounted = hosts.inside("true", &[]).output();
+        if !mounted.is_ok_and(|done| done.status.success()) {
+            skipped("names of hosts: no file can be mounted in a namespace of its own here");
+            return None;
+        }
+        Some(hosts)
+    }
+
+    fn write(&self, lines: &str) {
+        // In place: what is mounted is this file, not its name.
+        fs::write(&self.0, format!("127.0.0.1 localhost\n{lines}")).unwrap();
+    }
+
+    /// A program that finds the hosts of this file alone.
+    fn inside(&self, program: &str, arguments: &[&str]) -> Command {
+        let script = r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#;
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&self.0);
+        command.arg(program).args(arguments);
+        command
+    }
+
+    fn start(&self, arguments: &[&str]) -> Running {
+        Running::start_command(self.inside(env!("CARGO_BIN_EXE_sidelong"), arguments))
+    }
+}
+
+/// As a pod that is made anew: its name stays, and its address does not.
+#[test]
+fn a_host_that_means_another_address_is_followed() {
+    let Some(kept) = Kept::begun(1) else { return };
+    let Some(hosts) = HostsFile::new(&kept) else { return };
+    let machines = &kept.machines;
+    let old = machines.cluster.file.nodes[1].listen.unwrap().ip();
+    let new = machines.others[0].at(1).ip();
+    let (at_old, at_new) = (format!("{old} n2.test\n"), format!("{new} n2.test\n"));
+    let whole = machines.whole();
+    let mut text = fs::read_to_string(&whole).unwrap();
+    let node = &machines.cluster.file.nodes[1];
+    for address in [node.listen.unwrap(), node.fabric_listen.unwrap()] {
+        text = text.replace(&address.to_string(), &format!("n2.test:{}", address.port()));
+    }
+    fs::write(&whole, text).unwrap();
+    let init = || hosts.start(&["cluster", "init", whole.to_str().unwrap()]).finish();
+    eventually("a file whose hosts are not found is refused", || {
+        let refused = init().refused();
+        refused.contains(r#"host "n2.test" is not found"#)
+    });
+    hosts.write(&at_old);
+    until_it_succeeds(init);
+    let part = |kind: &str, name: &str| {
+        let config = machines.config(name);
+        hosts.start(&[kind, name, "--config", config.to_str().unwrap()])
+    };
+    let mut parts: Vec<_> = [("node", "n1"), ("node", "n2"), ("node", "n3"), ("edge", "edge1")]
+        .map(|(kind, name)| part(kind, name))
+        .into();
+    eventually("both sites answer", || machines.answers("alpha") && machines.answers("beta"));
+    // While it is not found, parts start, and others go on by what it was.
+    hosts.write("");
+    parts.remove(2).kill();
+    parts.push(part("node", "n3"));
+    let served = |node: usize| {
+        let admin = machines.cluster.node_admin(node);
+        let is_there = try_get(admin, "any", "/metrics").is_ok();
+        is_there && metrics(admin)["sidelong_node_served_requests_total"] > 0.0
+    };
+    eventually("it serves", || machines.answers("beta") && served(2) && kept.serves("n2"));
+    let refused = part("node", "n2").finish().refused();
+    assert!(refused.contains("a host that n2 is to listen at is not found"), "{refused}");
+
+    let load = kept.load();
+    parts.remove(1).end().succeeded();
+    hosts.write(&at_new);
+    parts.push(part("node", "n2"));
+    eventually("it serves where it is now", || served(1));
+    assert_eq!(load.end(), Vec::<String>::new());
+    assert_eq!(kept.epochs(), [1.0; 4]);
 }
 
 /// A person whose editor is a script.
