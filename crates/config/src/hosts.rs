@@ -75,6 +75,13 @@ pub fn look_up_again(hosts: &BTreeSet<String>) -> Vec<String> {
     changed
 }
 
+/// Those of the hosts that were never found.
+pub fn not_found(hosts: &BTreeSet<String>) -> Vec<&str> {
+    let known = known();
+    let is_nowhere = |host: &&String| known.get(*host).is_some_and(|ip| is_nowhere(SocketAddr::new(*ip, 0)));
+    hosts.iter().filter(is_nowhere).map(String::as_str).collect()
+}
+
 /// Whether an address stands for that of a host that was not found.
 pub fn is_nowhere(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V6(ip) if u128::from(ip) >> 64 == u128::from(NOWHERE))
@@ -129,6 +136,7 @@ mod tests {
         assert_eq!(hosts, BTreeSet::from([NOBODY, "localhost"].map(str::to_owned)));
         let [nobody, local] = [read.0, read.1].map(|ip| SocketAddr::new(ip.ok().unwrap(), 7101));
         assert!(is_nowhere(nobody) && !is_nowhere(local), "{nobody}, {local}");
+        assert_eq!(not_found(&hosts), [NOBODY]);
         assert_ne!(nowhere("a.invalid"), nowhere("b.invalid"));
         assert!(look_up(NOBODY).is_err(), "a person's file is read as before");
 

@@ -21,6 +21,9 @@ use crate::view::View;
 pub struct Status {
     /// Connections closed at accept, because no site would have admitted a request.
     pub closed_at_accept: u64,
+    /// Whether the board cannot be read, so that no node moves.
+    #[serde(default)]
+    pub misses_board: bool,
     /// The other edges.
     pub peers: Vec<PeerStatus>,
     /// Every site, by slot.
@@ -176,6 +179,7 @@ impl State {
         };
         Status {
             closed_at_accept: self.gate.as_ref().map_or(0, |gate| gate.closed()),
+            misses_board: look.boards.iter().flatten().all(|read_at| now.since(*read_at) > view.stale()),
             peers: peers.collect(),
             sites: members
                 .sites

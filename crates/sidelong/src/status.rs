@@ -189,6 +189,8 @@ struct Report<'a> {
     edges: Vec<EdgeReport<'a>>,
     /// Connections closed at accept.
     closed_at_accept: u64,
+    /// Whether no edge can read the board.
+    board_is_away: bool,
     sites: Vec<SiteReport<'a>>,
     nodes: Vec<NodeReport<'a>>,
     /// The caches of this machine, by name, and the share of the keys that each has.
@@ -257,6 +259,8 @@ struct SiteReport<'a> {
     admitted_ratio: Option<f64>,
     queue_delay_ms: Option<f64>,
     queue_budget_ms: Option<f64>,
+    /// Nodes that serve it, and have not failed.
+    usable_nodes: usize,
     /// Unanswered requests at its nodes, of all edges.
     unanswered: Option<u64>,
     /// Whether an edge that knows nothing of the site uses another edge's verdict.
@@ -272,6 +276,9 @@ impl<'a> Report<'a> {
         let etcd = self.etcd.iter().map(|why| format!("the parts go on by what they know: {why}\n"));
         let behind = self.behind.iter().map(|behind| behind.plain(self.epoch));
         let silent = self.silent.iter().map(Silent::plain);
+        let board = self.nodes.first().filter(|_| self.board_is_away).map(|first| {
+            format!("the board cannot be read, so that no node moves: on several machines {} has it, start that\n", first.name)
+        });
         let caches = self.caches.iter().filter_map(|(name, share)| {
             let said = match share {
                 Share::Has => return None,
@@ -288,7 +295,7 @@ impl<'a> Report<'a> {
             };
             Some(format!("cache {name} {said}\n"))
         });
-        etcd.chain(behind).chain(silent).chain(caches).collect()
+        etcd.chain(behind).chain(silent).chain(board).chain(caches).collect()
     }
 
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
@@ -303,6 +310,7 @@ impl<'a> Report<'a> {
             etcd: None,
             rule: cluster.admission.rule,
             edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),
+            board_is_away: moves && !statuses.is_empty() && statuses.iter().all(|status| status.misses_board),
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
             sites: cluster.sites.values().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,
@@ -370,6 +378,13 @@ impl<'a> Report<'a> {
         if !rows.is_empty() {
             text.push('\n');
             table(&mut text, &EdgeReport::DOCUMENTS_HEAD, rows, 1);
+        }
+        let is_known = self.nodes.iter().any(|node| node.state.is_some());
+        for site in self.sites.iter().filter(|site| is_known && site.usable_nodes == 0) {
+            let name = site.name;
+            text += &format!(
+                "{name} has no node that answers: its requests wait for one, and fail if none comes\n"
+            );
         }
         for node in self.nodes.iter().filter(|node| node.is_failing) {
             text += &format!("{} does not answer: requests to it have failed\n", node.name);
@@ -507,6 +522,7 @@ impl<'a> SiteReport<'a> {
             }
             by
         };
+        let own = || nodes.iter().filter(|node| node.site.as_ref() == Some(&site.name));
         let values =
             |value: fn(&SiteStatus) -> Option<f64>| of.iter().filter_map(move |status| value(status));
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
@@ -530,11 +546,8 @@ impl<'a> SiteReport<'a> {
             admitted_ratio: values(|status| status.admitted_ratio).reduce(f64::min),
             queue_delay_ms: values(|status| status.queue_delay_ms).reduce(f64::max),
             queue_budget_ms: values(|status| status.queue_budget_ms).reduce(f64::min),
-            unanswered: nodes
-                .iter()
-                .filter(|node| node.site.as_ref() == Some(&site.name))
-                .filter_map(|node| node.unanswered)
-                .reduce(u64::saturating_add),
+            usable_nodes: own().filter(|node| !node.is_failing).count(),
+            unanswered: own().filter_map(|node| node.unanswered).reduce(u64::saturating_add),
             verdict_lent: of.iter().any(|status| status.verdict_lent),
             answers: sum(of.iter().map(|status| status.answers)),
             late: sum(of.iter().map(|status| status.late)),

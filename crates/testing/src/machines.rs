@@ -168,7 +168,8 @@ impl Machines {
     }
 }
 
-fn write_secret(path: &Path, secret: &str) {
+/// Writes a secret, which only its owner may read.
+pub fn write_secret(path: &Path, secret: &str) {
     fs::write(path, secret).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use sidelong_config::look_up_again;
+use sidelong_config::{look_up_again, not_found};
 
 /// Interval between two lookups. Name servers answer from their caches for as long as a name lives there.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
@@ -29,6 +29,7 @@ struct Shared {
 impl Hosts {
     /// Of a roster with these hosts. `None` if the system has no thread left, so that hosts mean what they do for good.
     pub(crate) fn start(hosts: &BTreeSet<String>) -> Option<Self> {
+        warn_of(hosts);
         let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let started = changed.map_err(std::io::Error::from).and_then(|changed| {
             let (hosts, stop) = (Mutex::new(hosts.clone()), AtomicBool::new(false));
@@ -42,6 +43,7 @@ impl Hosts {
 
     /// Goes by a newer roster with these hosts.
     pub(crate) fn replace(&self, hosts: &BTreeSet<String>) {
+        warn_of(hosts);
         self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone_from(hosts);
     }
 
@@ -60,6 +62,17 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
+    }
+}
+
+/// Says which hosts were never found.
+fn warn_of(hosts: &BTreeSet<String>) {
+    let missing = not_found(hosts);
+    if !missing.is_empty() {
+        tracing::warn!(
+            "no address is found for {}: what is there is out of reach until it is",
+            missing.join(", ")
+        );
     }
 }
 

@@ -40,6 +40,7 @@ fn first() -> Status {
     };
     Status {
         closed_at_accept: 3,
+        misses_board: false,
         peers: vec![peer("edge2", false)],
         sites: vec![alpha, beta],
         nodes: vec![node("n1", 4), node("n2", 3)],
@@ -89,6 +90,27 @@ fn edges_are_summed_up_and_the_worst_is_reported() {
     let expected =
         ["alpha", "p99 50 ms", "no", "25.0 %", "24", "180", "12", "20.0", "-", "1.00 %", "over-target 180"];
     assert_eq!(words, expected);
+}
+
+#[test]
+fn a_site_without_a_node_and_a_board_that_is_away_have_a_line() {
+    let cluster = cluster();
+    let lines = |statuses: [Status; 2]| {
+        let asked = ["edge1", "edge2"].into_iter().zip(statuses.map(Ok)).collect();
+        let text = Report::new(&cluster, &asked).plain();
+        [
+            "the board cannot be read, so that no node moves: on several machines n1 has it",
+            "\nbeta has no node that answers",
+            "\nalpha has no node",
+        ]
+        .map(|line| text.contains(line))
+    };
+    assert_eq!(lines([first(), first()]), [false, true, false], "the demo's third site has none either");
+    let away = Status { misses_board: true, ..first() };
+    assert_eq!(lines([away.clone(), first()]), [false, true, false], "one edge reads it");
+    let mut failing = away.clone();
+    failing.nodes.iter_mut().for_each(|node| node.is_failing = true);
+    assert_eq!(lines([away, failing]), [true, true, true]);
 }
 
 #[test]
@@ -160,6 +182,7 @@ fn any_status() -> impl Strategy<Value = Status> {
     (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4), documents).prop_map(
         |(closed_at_accept, peers, sites, nodes, documents)| Status {
             closed_at_accept,
+            misses_board: closed_at_accept % 2 == 0,
             peers,
             sites,
             nodes,

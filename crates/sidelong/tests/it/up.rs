@@ -1,13 +1,14 @@
 //! `sidelong up`: a whole cluster started, loaded, summed up and ended, whatever ends it.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::Value;
-use sidelong_config::{CachePeer, LoadMode, RateEntry};
+use sidelong_config::{CachePeer, Fabric, LoadMode, RateEntry};
+use sidelong_testing::machines::{SECRET, write_secret};
 
 use crate::support::{
     Cluster, Done, PATIENCE, Running, Terminal, eventually, metrics, run, skipped, try_get,
@@ -102,6 +103,41 @@ fn without_a_proxy_the_kernel_sends_the_load_to_nodes() {
     assert!(summary["fronts_cpu_s"].as_f64() > Some(0.0) && summary["proxies_cpu_s"].as_f64() == Some(0.0));
     let refused = up(&["--by", "own"]).refused();
     assert!(refused.contains("--front connect: there is no proxy that could choose"), "{refused}");
+}
+
+/// In a network of its own, where nobody else has the addresses.
+#[test]
+fn its_parts_may_have_addresses_of_ipv6_alone() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).with_load(256, Some(2048));
+    let secret = cluster.path("secret");
+    write_secret(&secret, SECRET);
+    let file = &mut cluster.file;
+    let mut hosts = (1..=9).map(|host| IpAddr::from([0xfd77, 0, 0, 0, 0, 0, 0, host]));
+    let mut at = |port| SocketAddr::new(hosts.next().unwrap(), port);
+    (file.cluster.fabric, file.cluster.secret_file) = (Fabric::Tcp, Some(secret));
+    for node in &mut file.nodes {
+        let listen = at(8101);
+        (node.listen, node.fabric_listen) = (Some(listen), Some(SocketAddr::new(listen.ip(), 7201)));
+        node.admin = node.admin.map(|_| SocketAddr::new(listen.ip(), 7301));
+    }
+    for edge in &mut file.edges {
+        edge.listen = at(8080);
+        edge.fabric_listen = Some(SocketAddr::new(edge.listen.ip(), 7301));
+        edge.admin = edge.admin.map(|_| SocketAddr::new(edge.listen.ip(), 9090));
+    }
+    let script = "ip link set lo up || exit 77
+        for host in 1 2 3 4 5 6 7 8 9; do ip -6 addr add fd77::$host/128 dev lo nodad || exit 77; done
+        exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "sh", "-c", script, env!("CARGO_BIN_EXE_sidelong"), "up"]);
+    command.args(["--json", "--config"]).arg(cluster.config());
+    let done = Running::start_command(command).finish();
+    if done.code == Some(77) || done.err.contains("unshare") {
+        return skipped("up: no network of its own with IPv6 can be made here");
+    }
+    let summary = done.json();
+    assert_eq!((number(&summary, "requests"), number(&summary, "errors")), (2048, 0), "{summary}");
+    assert!(number(&summary, "moves") > 0 && number(&summary, "misdirected") == 0, "{summary}");
 }
 
 #[test]
