@@ -28,7 +28,7 @@ use crate::part::{Events, PartSpec, Running, Shutdown};
 use crate::parts::{self, Parts};
 use crate::reads::ReadCounts;
 use crate::regions::Guard;
-use crate::roster;
+use crate::roster::{self, SeenEpoch};
 
 /// Longest wait for a move in progress when the edge ends.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -383,17 +383,23 @@ pub(crate) fn watch(
     brain: Brain,
     events: EdgeEvents,
     (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
-    (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<ScanDisplay>>),
+    (metrics, shown): (Option<Arc<Metrics>>, Option<Arc<ScanDisplay>>),
     reads: Arc<ReadCounts>,
 ) -> Result<Watch, Failure> {
+    // Where the board may be away while others serve.
+    let far = front.as_ref().filter(|_| parts.cluster.etcd.is_some());
+    let name = far.map(|(slot, _)| &parts.cluster.fronts[slot.index()].name);
+    let seen = name.map(|name| SeenEpoch::of(name, parts.cluster.founding, &parts.run));
     let mut links = parts.links(front)?;
     let loads = parts.read_loads(&mut links, reads)?;
     Ok(Watch {
         view,
         metrics,
-        seen,
+        seen: shown,
         adapter: None,
         adopts: None,
+        seen_epoch: seen.as_ref().map_or(0, SeenEpoch::read),
+        keep_epoch: Box::new(move |epoch| seen.iter().for_each(|seen| seen.keep(epoch))),
         members: parts.members.load_full(),
         links,
         loads,

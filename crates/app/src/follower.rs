@@ -1,12 +1,13 @@
 //! How a part takes over a newer roster while it runs: what may change, at once; the rest, when it starts again.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::inotify;
-use sidelong_config::{Cluster, ClusterFile, live};
+use sidelong_config::{Cluster, ClusterFile, diff, live};
 use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
 use sidelong_layout::HEADER_EPOCH;
@@ -42,6 +43,10 @@ pub(crate) struct Follower {
     fetching: Option<Fetching>,
     /// Then the hosts in them are looked up again.
     hosts: Option<Hosts>,
+    /// Whether one of them means another address than when the roster was read.
+    is_outdated: bool,
+    /// Why the part could not go by that.
+    not_found: Option<String>,
 }
 
 impl Follower {
@@ -70,6 +75,8 @@ impl Follower {
             file: Arc::clone(&cluster.file),
             hosts: cluster.etcd.as_ref().and_then(|_| Hosts::start(&newest.hosts)),
             newest,
+            is_outdated: false,
+            not_found: None,
             stated,
             config,
             take,
@@ -100,6 +107,7 @@ impl Follower {
         if self.fetching.is_some() {
             self.config.set_lacks_etcd(roster::trouble(&self.run).is_some());
         }
+        self.is_outdated |= self.hosts.as_ref().is_some_and(Hosts::have_changed);
         // A part looks at all that becomes of its regions, so this is cheap while nothing has changed.
         let Some(epoch) = roster::epoch(&self.run).filter(|epoch| *epoch >= self.newest.epoch) else {
             tracing::error!(
@@ -111,7 +119,7 @@ impl Follower {
             return;
         };
         if epoch == self.newest.epoch {
-            if self.hosts.as_ref().is_some_and(Hosts::have_changed) {
+            if std::mem::take(&mut self.is_outdated) {
                 self.find_again();
             }
             return;
@@ -140,11 +148,37 @@ impl Follower {
             return;
         }
         let found = self.newest.found_again(&self.run);
+        if found.as_ref().is_ok_and(|found| found.hosts == self.newest.hosts) {
+            // Two of them at one place are nowhere as before.
+            return;
+        }
         match found.and_then(|found| self.adopt(&found).map(|()| found)) {
-            Ok(found) => self.newest = found,
-            Err(Failure(why)) => {
-                tracing::error!("what hosts mean now cannot be used, and what they meant still is: {why}");
+            Ok(found) => {
+                self.not_found = None;
+                self.tell_of_moves(&found);
+                self.hosts.iter().for_each(|hosts| hosts.replace(&found.hosts));
+                self.newest = found;
             }
+            // It is tried again soon.
+            Err(Failure(why)) if self.not_found.as_ref() != Some(&why) => {
+                tracing::error!("what hosts mean now cannot be used, and what they meant still is: {why}");
+                self.not_found = Some(why);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Says which hosts mean other addresses, and what of that this part does not follow.
+    fn tell_of_moves(&self, found: &Roster) {
+        let is_another = |(host, at): &(&String, &IpAddr)| self.newest.hosts.get(*host) != Some(at);
+        let moved = found.hosts.iter().filter(is_another).map(|(host, at)| format!("{host} is at {at}"));
+        tracing::info!("hosts mean other addresses: {}", moved.collect::<Vec<_>>().join(", "));
+        for change in diff(&self.file, &found.file).into_iter().flatten() {
+            tracing::warn!(
+                "{} stays at {} here, until this part is restarted",
+                change.key,
+                change.old.unwrap_or_default()
+            );
         }
     }
 

@@ -30,7 +30,7 @@ pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
 pub(crate) use hosts::Hosts;
 pub use kept::{Roster, age, epoch};
-pub(crate) use kept::{busy, directory, forget, keep, refuse, trouble};
+pub(crate) use kept::{SeenEpoch, busy, directory, forget, keep, refuse, trouble};
 pub use place::Place;
 pub(crate) use place::secrets_of_parts;
 pub use start::whole;

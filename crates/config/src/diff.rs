@@ -3,12 +3,12 @@
 
 mod class;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use class::{ADMISSION, BOARD, COMMANDS, Class, FOREIGN, REACH, class};
+use class::{ADMISSION, BOARD, COMMANDS, Class, FOREIGN, REACH, STAYS, TAKEN, class};
 use toml::{Table, Value};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node};
 use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, NodeEntry};
 use crate::hosts::is_nowhere;
@@ -127,18 +127,23 @@ impl Pair<'_> {
         let agents = || nodes.values().filter(|node| node.is_foreign && !node.is_exclusive);
         let is_asked_there = self.old_cluster.etcd.is_some() && key.ends_with(".fabric_listen");
         let parts: Vec<String> = match class {
-            // Who is not at the new address yet would seem to have ended.
             // Nobody can have been there.
             _ if is_asked_there && self.was_nowhere(key) => own(),
-            Place if is_asked_there && self.has_board(&own()) => return Takes::Stop(BOARD),
-            _ if is_asked_there && !matches!(class, CacheMember(_) | Place) => return Takes::Stop(REACH),
+            Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
+            Place | Server if self.nodes_may_go() => match self.why_it_stays(&own()) {
+                Some(why) => return Takes::Stop(why),
+                None => own().into_iter().chain(led()).collect(),
+            },
+            // Who is not at the new address yet would seem to have ended.
+            _ if is_asked_there && !matches!(class, CacheMember(_)) => {
+                return Takes::Stop(if key.starts_with("node.") { REACH } else { STAYS });
+            }
             Live => return Takes::Nothing,
             Policy if self.old_cluster.baseline.by == MovedBy::Edge => return Takes::Nothing,
             Target if !self.differs(Cluster::has_admission) => return Takes::Nothing,
             Certificates if self.has_tls(self.old, key) == self.has_tls(self.new, key) => {
                 return Takes::Nothing;
             }
-            Server if self.becomes_foreign(key) => return Takes::Stop(FOREIGN),
             Command if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             CacheMember(why) if !self.old_cluster.is_of_one_machine() => return Takes::Stop(why),
             CacheMember(_) => return Takes::Nothing,
@@ -149,8 +154,7 @@ impl Pair<'_> {
             Member(_) => return Takes::Nothing,
             Stop(why) => return Takes::Stop(why),
             Own | Certificates => own(),
-            OwnAndMovers => own().into_iter().chain(movers()).collect(),
-            Place | Server => own().into_iter().chain(led()).collect(),
+            OwnAndMovers | Place | Server => own().into_iter().chain(movers()).collect(),
             EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
             Nodes | Policy => nodes_all().collect(),
             Edges => edges.iter().map(|edge| edge.name.clone()).collect(),
@@ -168,12 +172,38 @@ impl Pair<'_> {
         let own = self.own(key);
         let nodes = nodes.values().filter(|node| own.contains(&node.name)).map(|node| node.fabric_listen);
         let fronts = fronts.values().filter(|front| own.contains(&front.name));
-        nodes.chain(fronts.filter_map(|front| front.fabric_listen)).any(is_nowhere)
+        nodes.chain(fronts.filter_map(|front| front.fabric_listen)).any(|at| is_nowhere(at.ip()))
     }
 
-    /// Whether the board is with one of these nodes: it is the first one's.
-    fn has_board(&self, nodes: &[String]) -> bool {
-        self.old_cluster.nodes.values().next().is_some_and(|first| nodes.contains(&first.name))
+    /// Whether edges follow a node to another address while they run. Where nodes share a machine, the file's new address is that of
+    /// nobody until they restart.
+    fn nodes_may_go(&self) -> bool {
+        self.old_cluster.etcd.is_some() && self.old_cluster.is_open()
+    }
+
+    /// Why these nodes cannot go to their new addresses while parts run.
+    fn why_it_stays(&self, own: &[String]) -> Option<&'static str> {
+        let old = || self.old_cluster.nodes.values();
+        let first = old().next().filter(|first| own.contains(&first.name));
+        let pairs = self.new_cluster.nodes.values().filter(|node| own.contains(&node.name));
+        let takes_board = |new: &Node| {
+            first.is_some_and(|old| old.name == new.name && old.fabric_listen != new.fabric_listen)
+        };
+        let agents: BTreeMap<_, _> = old().map(|node| (node.fabric_listen, &node.name)).collect();
+        let addresses = |node: &'_ Node| node.addresses.clone();
+        let servers = old().flat_map(|node| addresses(node).into_iter().map(|at| (at, &node.name)));
+        let servers: BTreeMap<_, _> = servers.collect();
+        let takes_anothers = |new: &Node| {
+            let mut had = addresses(new).into_iter().filter_map(|at| servers.get(&at).copied());
+            had.any(|name| *name != new.name)
+                || agents.get(&new.fabric_listen).is_some_and(|name| **name != new.name)
+        };
+        let nodes: Vec<_> = pairs.collect();
+        if nodes.iter().any(|node| takes_board(node)) {
+            Some(BOARD)
+        } else {
+            nodes.into_iter().any(takes_anothers).then_some(TAKEN)
+        }
     }
 
     /// Whether the two clusters differ in that.

@@ -1,6 +1,5 @@
 //! Reading and writing the file.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +10,7 @@ use sidelong_os::open_regular;
 use crate::cluster::Cluster;
 use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, Tls};
-use crate::hosts;
+use crate::hosts::{self, Hosts};
 use crate::lines::{At, key_at, line_at};
 use crate::sections::Etcd;
 use crate::slots::SlotTable;
@@ -83,14 +82,13 @@ impl ClusterFile {
         Ok(file)
     }
 
-    /// Parses a file that parts have adopted, and names the hosts in it. One that is not found now is nowhere ([`is_nowhere`](crate::is_nowhere)), and
-    /// others mean what this process has last heard.
+    /// Parses a file that parts have adopted, and tells what the hosts in it mean. They mean what this process has last heard, and one that
+    /// is not found is nowhere ([`is_nowhere`](crate::is_nowhere)).
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub fn parse_adopted(text: &str, name: &str) -> Result<(ClusterFile, BTreeSet<String>)> {
-        let (file, hosts) = hosts::adopted(|| Self::parse(text, name));
-        Ok((file?, hosts))
+    pub fn parse_adopted(text: &str, name: &str) -> Result<(ClusterFile, Hosts)> {
+        hosts::adopted(|| Self::parse(text, name))
     }
 
     /// The default cluster: 8 nodes, 3 sites with 3, 3 and 2 of them, 2 edges, and the WorldCup98 sample as load. It runs

@@ -280,6 +280,15 @@ impl Visit for AtEdge<'_> {
         server
     }
 
+    /// A node may have gone to another address since it was chosen, where it serves another site. The address was looked up after the
+    /// node was forgotten at the old one, so that the view shows it.
+    fn may_send(&self) -> bool {
+        let chosen = self.at.as_ref().zip(self.site());
+        chosen.is_some_and(|(at, site)| {
+            self.edge.view.ownership(at.node).is_some_and(|own| own.site == Some(site))
+        })
+    }
+
     fn sent(&mut self) {
         if let Some(at) = self.at.as_mut() {
             at.enter(Stage::Waiting);

@@ -108,6 +108,10 @@ pub struct Watch {
     pub sensitivity: Duration,
     /// What it is to go by from now on, if that may change while it runs.
     pub adopts: Option<Receiver<Adopted>>,
+    /// The highest epoch that the board had in earlier lives of this part.
+    pub seen_epoch: u64,
+    /// Keeps one that the board has now, for the next life.
+    pub keep_epoch: Box<dyn Fn(u64) + Send>,
     /// Receives events.
     pub events: Box<dyn FnMut(Event) + Send>,
 }
@@ -123,10 +127,12 @@ impl Watch {
             stale: false,
             waiting: Vec::new(),
         };
-        // Before it looks: a mover that has not seen the epoch then is seen (`state::drained`).
-        while !stop.load(Ordering::Relaxed) {
+        // Before it looks: a mover that has not seen the epoch then is seen (`state::drained`). No epoch of the board is lower than one
+        // before, so that a part which has seen it once may begin while the board is away.
+        let epoch = self.mover.epoch();
+        while self.seen_epoch < epoch && !stop.load(Ordering::Relaxed) {
             self.links.scan(clock::now());
-            if self.links.raise_epoch(self.mover.epoch()) {
+            if self.raise_epoch(epoch) {
                 break;
             }
             std::thread::sleep(self.sensitivity);
@@ -143,6 +149,16 @@ impl Watch {
             self.drive(&mut tick);
             std::thread::sleep(self.sensitivity);
         }
+    }
+
+    /// Whether the board has that epoch now.
+    fn raise_epoch(&mut self, epoch: u64) -> bool {
+        let is_there = self.links.raise_epoch(epoch);
+        if is_there && self.seen_epoch < epoch {
+            self.seen_epoch = epoch;
+            (self.keep_epoch)(epoch);
+        }
+        is_there
     }
 
     fn look(&mut self, tick: &mut Tick) {
@@ -230,7 +246,7 @@ impl Watch {
         } = adopted;
         let result = self.brain.adopt(&foreign, &sites, admission.as_ref(), reconfigure);
         if result.is_ok() {
-            self.links.raise_epoch(pool.epoch());
+            self.raise_epoch(pool.epoch());
             let nodes = members.nodes.len();
             for slot in 0..nodes.max(self.members.nodes.len()) {
                 let (before, now) = (self.members.nodes.get(slot), members.nodes.get(slot));

@@ -107,7 +107,9 @@ async fn forward<S: Service, D: Answerable>(
     for retries_left in (0..=limits.retries).rev() {
         let server = visit.choose().await.ok_or(Answer::NO_SERVER)?;
         let mut connection = match worker.pool.connection(server, request).await {
-            Ok(connection) => connection,
+            Ok(connection) if visit.may_send() => connection,
+            Ok(_) if retries_left > 0 && replay.is_whole() => continue,
+            Ok(_) => return Err(Answer::NO_SERVER),
             // The next server would be reached no better.
             Err(ConnectError::Local) => {
                 worker.short.send_replace(());

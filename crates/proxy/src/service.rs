@@ -47,6 +47,11 @@ pub trait Visit {
     /// asked again when the server before has failed.
     fn choose(&mut self) -> impl Future<Output = Option<ServerId>>;
 
+    /// Whether the request may go to the chosen server, now that there is a connection to it. Otherwise another is chosen.
+    fn may_send(&self) -> bool {
+        true
+    }
+
     /// The whole request was sent to the server.
     fn sent(&mut self);
 

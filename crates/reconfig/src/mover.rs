@@ -86,13 +86,16 @@ impl Report {
         }
     }
 
-    /// Whether it is a move that could not succeed, whatever node and site it is of.
-    const fn was_in_vain(&self) -> bool {
+    /// Whether it is a move that could not succeed, whatever node and site it is of. While the board can be read, a word that was out of
+    /// reach is that of a node.
+    fn was_in_vain(&self, is_blind: bool) -> bool {
         use Undrained::{Board, Unread, Unseen};
-        let is_so = matches!(
-            self.outcome,
-            Outcome::Unreachable | Outcome::Behind | Outcome::NotDrained(Board | Unread(_) | Unseen(_))
-        );
+        let is_so = match self.outcome {
+            Outcome::Unreachable => is_blind,
+            outcome => {
+                matches!(outcome, Outcome::Behind | Outcome::NotDrained(Board | Unread(_) | Unseen(_)))
+            }
+        };
         is_so && self.plan().is_some()
     }
 
@@ -124,6 +127,8 @@ pub struct Mover {
     /// By site.
     disputes: Vec<Dispute>,
     setbacks: Setbacks,
+    /// Whether the last scan could not read the board.
+    is_blind: bool,
     /// By site. Reused between scans only for its memory.
     tallies: Vec<Tally>,
     /// At most one for each site and each node.
@@ -171,15 +176,21 @@ impl Dispute {
 #[derive(Clone, Copy, Debug, Default)]
 struct Setbacks {
     times: u32,
+    /// When the last one ended.
+    last: Time,
     /// When the next move may begin.
     until: Time,
 }
 
 impl Setbacks {
-    /// A move in vain has ended, which took that long. The first may be chance, so that the next move follows at once. From then on
-    /// moves wait longer and longer: for up to 64 leases or four times what the last one took, whichever is more.
-    fn grow(&mut self, now: Time, took_ns: u64, lease_ns: u64) {
-        self.times = self.times.saturating_add(1);
+    /// A move in vain has ended. The first may be chance, so that the next move follows at once. From then on moves wait longer and
+    /// longer: for up to 64 leases or four times what the last one took, whichever is more. Of several at a time one counts.
+    fn grow(&mut self, began: Time, now: Time, lease_ns: u64) {
+        if self.times > 0 && began < self.last {
+            return;
+        }
+        let took_ns = now.since(began).as_nanos() as u64;
+        (self.times, self.last) = (self.times.saturating_add(1), now);
         if self.times > 1 {
             let unit_ns = lease_ns.max(took_ns >> (DOUBLINGS_MAX - 2));
             self.until = now.after_ns(unit_ns.saturating_mul(1 << self.times.min(DOUBLINGS_MAX)));
@@ -227,6 +238,7 @@ impl Mover {
             wrong_since: vec![None; sites],
             disputes: vec![Dispute::default(); sites],
             setbacks: Setbacks::default(),
+            is_blind: false,
             tallies: vec![Tally::default(); sites],
             tasks: Vec::new(),
             tasks_max: 1,
@@ -255,7 +267,10 @@ impl Mover {
         self.wrong_since.resize(sites, None);
         self.disputes.resize(sites, Dispute::default());
         self.tallies.resize(sites, Tally::default());
-        (self.pool, self.timing, self.setbacks) = (pool, timing, Setbacks::default());
+        if self.pool.epoch() != pool.epoch() {
+            self.setbacks = Setbacks::default();
+        }
+        (self.pool, self.timing) = (pool, timing);
     }
 
     /// Whether nothing is in progress.
@@ -318,6 +333,7 @@ impl Mover {
         if self.protocol == Protocol::Paper {
             return;
         }
+        self.is_blind = scan.sites.iter().all(Option::is_none);
         let unread = self.tally(scan);
         for site in (0..self.pool.sites()).map(SiteId::new) {
             if !self.pool.has_site(site) {
@@ -461,8 +477,8 @@ impl Mover {
         let report = Report { task: *what, outcome, began: *began, ended: now };
         if report.moved() {
             self.setbacks = Setbacks::default();
-        } else if report.was_in_vain() {
-            self.setbacks.grow(now, now.since(report.began).as_nanos() as u64, self.timing.lease_ns());
+        } else if report.was_in_vain(self.is_blind) {
+            self.setbacks.grow(report.began, now, self.timing.lease_ns());
         }
         self.tasks.remove(task);
         Step::Done(report)

@@ -1,14 +1,13 @@
 //! A thread that looks up again, at intervals, what the hosts in a part's roster mean.
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use sidelong_config::{look_up_again, not_found};
+use sidelong_config::{self as config, forget_others, have_changed, is_nowhere, look_up_again};
 
 /// Interval between two lookups. Name servers answer from their caches for as long as a name lives there.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
@@ -20,15 +19,22 @@ pub(crate) struct Hosts {
 }
 
 struct Shared {
-    hosts: Mutex<BTreeSet<String>>,
+    /// As the part goes by them.
+    hosts: Mutex<config::Hosts>,
     /// Readable once a host means another address.
     changed: OwnedFd,
     stop: AtomicBool,
 }
 
+impl Shared {
+    fn hosts(&self) -> MutexGuard<'_, config::Hosts> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Hosts {
     /// Of a roster with these hosts. `None` if the system has no thread left, so that hosts mean what they do for good.
-    pub(crate) fn start(hosts: &BTreeSet<String>) -> Option<Self> {
+    pub(crate) fn start(hosts: &config::Hosts) -> Option<Self> {
         warn_of(hosts);
         let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let started = changed.map_err(std::io::Error::from).and_then(|changed| {
@@ -42,9 +48,9 @@ impl Hosts {
     }
 
     /// Goes by a newer roster with these hosts.
-    pub(crate) fn replace(&self, hosts: &BTreeSet<String>) {
+    pub(crate) fn replace(&self, hosts: &config::Hosts) {
         warn_of(hosts);
-        self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone_from(hosts);
+        self.shared.hosts().clone_from(hosts);
     }
 
     /// Readable once a host means another address, until [`Hosts::have_changed`].
@@ -66,8 +72,8 @@ impl Drop for Hosts {
 }
 
 /// Says which hosts were never found.
-fn warn_of(hosts: &BTreeSet<String>) {
-    let missing = not_found(hosts);
+fn warn_of(hosts: &config::Hosts) {
+    let missing: Vec<_> = hosts.iter().filter(|(_, at)| is_nowhere(**at)).map(|(host, _)| &**host).collect();
     if !missing.is_empty() {
         tracing::warn!(
             "no address is found for {}: what is there is out of reach until it is",
@@ -78,15 +84,23 @@ fn warn_of(hosts: &BTreeSet<String>) {
 
 fn look_up(shared: &Shared) {
     loop {
-        thread::park_timeout(LOOK_UP_EVERY);
+        let hosts = shared.hosts().clone();
+        for host in hosts.keys() {
+            if shared.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            look_up_again(host);
+        }
         if shared.stop.load(Ordering::Relaxed) {
             return;
         }
-        let hosts = shared.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let changed = look_up_again(&hosts);
-        if !changed.is_empty() {
-            tracing::info!("hosts have other addresses: {}", changed.join(", "));
+        // By what the part goes now, and again until it goes by it.
+        let hosts = shared.hosts();
+        forget_others(&hosts);
+        if have_changed(&hosts) {
             let _ = rustix::io::write(&shared.changed, &1_u64.to_ne_bytes());
         }
+        drop(hosts);
+        thread::park_timeout(LOOK_UP_EVERY);
     }
 }

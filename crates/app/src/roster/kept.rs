@@ -1,14 +1,13 @@
 //! What a run directory keeps of the roster, and what parts state there.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sidelong_config::{
-    self as config, CacheStanding, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, SlotNames, SlotTable,
-    Standing,
+    self as config, CacheStanding, Capacity, Cluster, ClusterFile, FILE_BYTES_MAX, Hosts, SlotNames,
+    SlotTable, Standing,
 };
 use sidelong_fabric::{Access, Batch, Initiator, RunDirectory};
 use sidelong_layout::{FrontMap, HEADER_EPOCH, LOAD_SHAPES, RegionKind, fnv1a, mix64};
@@ -47,8 +46,8 @@ pub struct Roster {
     pub file: ClusterFile,
     /// The file as a person wrote it, if etcd has it.
     pub text: Option<String>,
-    /// The hosts that are named there. What they mean may change.
-    pub(crate) hosts: BTreeSet<String>,
+    /// What the hosts that are named there meant when it was read.
+    pub(crate) hosts: Hosts,
 }
 
 /// What stands before the file, as JSON.
@@ -91,7 +90,7 @@ impl Head {
         let (sites, nodes) = (names(self.sites), names(self.nodes));
         let (fronts, caches) = (names(self.fronts), names(self.caches));
         let slots = SlotTable { sites, nodes, fronts, caches, capacity, founding: Some(founding) };
-        Roster { epoch, standing, slots, file, text: None, hosts: BTreeSet::new() }
+        Roster { epoch, standing, slots, file, text: None, hosts: Hosts::new() }
     }
 }
 
@@ -104,7 +103,7 @@ impl From<&Cluster> for Roster {
             slots: SlotTable::of(cluster),
             file: ClusterFile::clone(&cluster.file),
             text: None,
-            hosts: BTreeSet::new(),
+            hosts: Hosts::new(),
         }
     }
 }
@@ -163,13 +162,13 @@ impl Roster {
             let away = away.union(&entering).filter(|name| is_there(name)).cloned().collect();
             standing.caches = CacheStanding { change: change + 1, away, ..CacheStanding::default() };
         }
-        Roster { epoch, standing, slots, file, text: None, hosts: BTreeSet::new() }
+        Roster { epoch, standing, slots, file, text: None, hosts: Hosts::new() }
     }
 
     /// The one after it, which has another file and nobody away. Parts find the hosts in it when they read it.
     pub(crate) fn next(&self, slots: SlotTable, file: ClusterFile, text: Option<String>) -> Roster {
         let (epoch, standing) = (self.epoch + 1, Standing::default());
-        Roster { epoch, standing, slots, file, text, hosts: BTreeSet::new() }
+        Roster { epoch, standing, slots, file, text, hosts: Hosts::new() }
     }
 
     /// Whether the other one has the same members, and the same of them are about to leave.
@@ -254,7 +253,7 @@ impl Roster {
         Ok(Roster { text, hosts, ..head.with(file) })
     }
 
-    /// The same, by what its hosts mean now.
+    /// This roster, by what its hosts mean now.
     ///
     /// # Errors
     /// If it cannot be used so.
@@ -381,6 +380,39 @@ pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
     if Roster::read(run).is_none_or(is_older) { newer.write(run) } else { Ok(()) }
 }
 
+/// What a front keeps of the epochs that the board has had, for its next life: it may begin while the board is away.
+pub(crate) struct SeenEpoch {
+    run: RunDirectory,
+    name: String,
+    founding: u64,
+}
+
+impl SeenEpoch {
+    /// Of the front of that name, in a cluster that was founded so.
+    pub(crate) fn of(front: &str, founding: u64, run: &RunDirectory) -> Self {
+        SeenEpoch { run: run.clone(), name: seen(front), founding }
+    }
+
+    /// The highest one; 0 if none is known of this cluster.
+    pub(crate) fn read(&self) -> u64 {
+        let text = read(&self.run, &self.name).unwrap_or_default();
+        let of = text.trim_end().split_once(' ').filter(|(of, _)| of.parse() == Ok(self.founding));
+        of.and_then(|(_, epoch)| epoch.parse().ok()).unwrap_or(0)
+    }
+
+    pub(crate) fn keep(&self, epoch: u64) {
+        let text = format!("{} {epoch}\n", self.founding);
+        let written = directory(&self.run).replace(&self.name, text.as_bytes());
+        let _ = written.inspect_err(|error| {
+            tracing::warn!(%error, "started again, this part waits until it can read the board");
+        });
+    }
+}
+
+fn seen(front: &str) -> String {
+    format!("{front}.seen")
+}
+
 /// Lets others know that a part refuses the roster of that epoch, and why.
 pub(crate) fn refuse(run: &RunDirectory, part: &str, epoch: u64, why: &str) {
     let written = directory(run).replace(&refusal(part), format!("{epoch} {why}\n").as_bytes());
@@ -396,7 +428,9 @@ pub(super) fn refusal_of(run: &RunDirectory, part: &str) -> Option<(u64, String)
 
 /// Removes what a part has left that is gone.
 pub(crate) fn forget(run: &RunDirectory, part: &str) {
-    let _ = std::fs::remove_file(directory(run).path().join(refusal(part)));
+    for name in [refusal(part), seen(part)] {
+        let _ = std::fs::remove_file(directory(run).path().join(name));
+    }
 }
 
 fn refusal(part: &str) -> String {

@@ -5,9 +5,9 @@
 //! may not answer, or have been restored from a backup, so that the other parts are asked, too. A node whose words can be read answers, and
 //! knows who has which slot.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 
-use sidelong_config::{Cluster, ClusterFile, Etcd, is_nowhere};
+use sidelong_config::{Cluster, ClusterFile, Etcd, ServerAddress, is_nowhere};
 use sidelong_fabric::RunDirectory;
 
 use super::kept::{Roster, is_fetched, keep};
@@ -73,21 +73,27 @@ pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result
     let etcd = cluster.etcd.clone().map(|own| Etcd { state_dir, ..own });
     let cluster = Cluster { etcd, ..entered };
     newest.keep_over_restart(&cluster);
-    match own_addresses(&cluster, part).into_iter().any(is_nowhere) {
+    match must_know(&cluster, part).into_iter().any(is_nowhere) {
         true => Err(Failure::new(format!(
-            "a host that {part} is to listen at is not found by this machine: look at {part} in `sidelong cluster show`, and at what the \
+            "a host that {part} must know is not found by this machine: look at {part} in `sidelong cluster show`, and at what the \
              machine's name server says"
         ))),
         false => Ok(cluster),
     }
 }
 
-/// Where a part listens.
-fn own_addresses(cluster: &Cluster, part: &str) -> Vec<SocketAddr> {
-    let nodes = cluster.nodes.values().filter(|node| node.name == part).map(|node| node.fabric_listen);
+/// The addresses that a part must know as it starts: where it listens, its server, and what a cache does not look up again.
+fn must_know(cluster: &Cluster, part: &str) -> Vec<IpAddr> {
+    let nodes = cluster.nodes.values().filter(|node| node.name == part);
+    let servers = nodes.clone().flat_map(|node| node.addresses.iter().filter_map(ServerAddress::tcp));
     let fronts = cluster.fronts.values().filter(|front| front.name == part);
     let edges = cluster.edges.iter().filter(|edge| edge.name == part).map(|edge| edge.listen);
-    nodes.chain(fronts.filter_map(|front| front.fabric_listen)).chain(edges).collect()
+    let is_cache = cluster.caches.values().any(|cache| cache.name == part);
+    let caches = cluster.caches.values().filter(|_| is_cache);
+    let caches = caches.flat_map(|cache| [Some(cache.listen), cache.fabric_listen, cache.verbs_listen]);
+    let own = nodes.map(|node| node.fabric_listen).chain(servers).chain(edges);
+    let own = own.chain(fronts.filter_map(|front| front.fabric_listen)).chain(caches.flatten());
+    own.map(|address| address.ip()).collect()
 }
 
 /// Whether the part that begins by `cluster` knows the members as they are now.

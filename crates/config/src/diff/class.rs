@@ -17,7 +17,8 @@ pub(super) enum Class {
     Own,
     /// That part and the movers restart.
     OwnAndMovers,
-    /// That part restarts, and the fronts, whose proxies know its server by its address. Edges take it over.
+    /// As `OwnAndMovers`. In a cluster whose nodes may go to other machines, that part restarts, and the fronts, whose proxies know
+    /// its server by its address. Edges take it over.
     Place,
     /// As `Place`, unless the node's server becomes foreign or stops being so.
     Server,
@@ -46,6 +47,9 @@ pub(super) enum Class {
 
 pub(super) const REACH: &str = "parts find and reach each other by it";
 pub(super) const BOARD: &str = "the first node has the board, by which all move nodes";
+pub(super) const STAYS: &str =
+    "others may wait for its requests: add one under another name, and have this one leave";
+pub(super) const TAKEN: &str = "another node is there until it restarts";
 const IDENTITY: &str = "parts that differ in it refuse each other";
 const SITES: &str = "all parts must have the same sites";
 const NODES: &str = "all parts must have the same nodes";

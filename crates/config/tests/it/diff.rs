@@ -52,34 +52,85 @@ fn equal_files_do_not_differ() {
     }
 }
 
-#[test]
-fn edges_and_the_board_stay_where_others_ask_for_them_while_etcd_has_the_file() {
+fn at(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], port))
+}
+
+/// Three nodes of one entry and two of others, with their file in etcd.
+fn in_etcd() -> ClusterFile {
     let mut file = example();
-    let address = |port| Some(([10, 0, 0, 1], port).into());
     file.cluster.secret_file = Some("/secret".into());
     file.etcd = Some(Etcd { endpoints: vec!["http://e1:2379".into()], ..Etcd::default() });
-    for (port, node) in (7_000..).zip(&mut file.nodes) {
-        node.fabric_listen = address(port);
+    file.nodes.push(NodeEntry::foreign("other", 1, at(2, 8080)));
+    file.nodes.push(NodeEntry::foreign("last", 1, at(4, 8080)));
+    for (port, node) in (7_000..).step_by(100).zip(&mut file.nodes) {
+        node.fabric_listen = Some(at(1, port));
     }
-    file.edges[0].fabric_listen = address(8_000);
-    file.nodes.push(NodeEntry::foreign("other", 1, "10.0.0.2:8080".parse().unwrap()));
-    file.nodes[1].fabric_listen = address(7_100);
-    type Edit<'a> = &'a dyn Fn(&mut ClusterFile);
-    let stay: [Edit<'_>; 2] = [&|file| file.edges[0].fabric_listen = address(8_001), &|file| {
-        file.nodes[0].fabric_listen = address(8_001)
-    }];
-    for edit in stay {
-        let (key, takes) = only(changes_of(&file, edit));
-        assert!(key.ends_with(".fabric_listen") && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    file.edges[0].fabric_listen = Some(at(1, 8_000));
+    file
+}
+
+#[test]
+fn edges_follow_nodes_and_themselves_stay_while_etcd_has_the_file() {
+    type Edit = fn(&mut ClusterFile);
+    let go: Edit = |file| {
+        file.nodes[0].server = Some(at(3, 8080).into());
+        file.nodes[0].fabric_listen = Some(at(3, 7_000));
+    };
+    let stay: [(Edit, &str); 5] = [
+        (|file| file.edges[0].fabric_listen = Some(at(1, 8_001)), "under another name"),
+        // With the board nothing of a node goes: its requests would go where its words are not.
+        (go, "the first node has the board"),
+        (
+            |file| {
+                let [_, one, other] = &mut file.nodes[..] else { panic!() };
+                std::mem::swap(&mut one.server, &mut other.server);
+            },
+            "another node is there",
+        ),
+        (
+            |file| {
+                let [_, one, other] = &mut file.nodes[..] else { panic!() };
+                std::mem::swap(&mut one.fabric_listen, &mut other.fabric_listen);
+            },
+            "another node is there",
+        ),
+        (|file| file.etcd = None, "find and reach"),
+    ];
+    for (edit, why) in stay {
+        for Change { key, takes, .. } in changes_of(&in_etcd(), edit) {
+            assert!(matches!(takes, Takes::Stop(said) if said.contains(why)), "{key}: {takes:?}");
+        }
     }
-    let moved = changes_of(&file, |file| file.nodes[1].fabric_listen = address(8_001));
-    assert_eq!(only(moved), ("node.other.fabric_listen".into(), restart(&["other"])));
-    let moved = changes_of(&file, |file| {
+    let mut other = in_etcd();
+    go(&mut other);
+    assert_eq!(live(&in_etcd(), &other, "edge1").unwrap().nodes, in_etcd().nodes);
+
+    let follow: [(Edit, &str, &[&str]); 3] = [
+        (|file| file.nodes[1].fabric_listen = Some(at(1, 8_001)), "node.other.fabric_listen", &["other"]),
+        (|file| file.nodes[1].server = Some(at(3, 8080).into()), "node.other.server", &["other"]),
+        (
+            |file| file.nodes[0].server = Some(at(3, 8080).into()),
+            "node.web.server",
+            &["web1", "web2", "web3"],
+        ),
+    ];
+    for (edit, key, parts) in follow {
+        assert_eq!(only(changes_of(&in_etcd(), edit)), (key.into(), restart(parts)));
+    }
+    let mut led = in_etcd();
+    led.fronts
+        .push(FrontEntry { fabric_listen: Some(at(1, 8_002)), ..FrontEntry::new("nginx", Proxy::Nginx) });
+    let moved = changes_of(&led, |file| file.nodes[1].server = Some(at(3, 8080).into()));
+    assert_eq!(
+        only(moved),
+        ("node.other.server".into(), restart(&["other", "nginx"])),
+        "its proxy knows addresses"
+    );
+    let endpoints = changes_of(&in_etcd(), |file| {
         file.etcd.as_mut().unwrap().endpoints = vec!["http://e2:2379".into()];
     });
-    assert_eq!(only(moved), ("etcd.endpoints".into(), Takes::Nothing));
-    let (key, takes) = only(changes_of(&file, |file| file.etcd = None));
-    assert!(key == "etcd" && matches!(takes, Takes::Stop(_)), "{key}: {takes:?}");
+    assert_eq!(only(endpoints), ("etcd.endpoints".into(), Takes::Nothing));
 }
 
 #[test]
@@ -314,17 +365,7 @@ fn a_server_that_becomes_foreign_takes_a_stop() {
     assert_eq!((of("node.n.listen"), of("node.n.server")), (Some(&stop), Some(&stop)), "{found:?}");
     let other = NodeEntry::foreign("web", 3, "10.0.0.31:8080".parse().unwrap());
     let moved = changes_of(&example(), |file| file.nodes[0] = other);
-    assert_eq!(only(moved), ("node.web.server".into(), restart(&["web1", "web2", "web3"])), "edges follow");
-    let mut led = example();
-    led.fronts.push(FrontEntry::new("nginx", Proxy::Nginx));
-    let moved =
-        changes_of(&led, |file| file.nodes[0].server = Some(SocketAddr::from(([10, 0, 0, 31], 8080)).into()));
-    let takes = restart(&["web1", "web2", "web3", "nginx"]);
-    assert_eq!(
-        only(moved),
-        ("node.web.server".into(), takes),
-        "a proxy of another make knows servers by their addresses"
-    );
+    assert_eq!(only(moved), ("node.web.server".into(), restart(&["web1", "web2", "web3", "edge1"])));
 }
 
 #[test]

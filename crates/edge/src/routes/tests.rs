@@ -60,6 +60,8 @@ fn an_answer_before_the_end_of_its_request_leaves_the_count_of_the_unanswered() 
 struct Edge {
     view: Arc<View>,
     client: DuplexStream,
+    /// By node, where connections to its server begin.
+    dials: Vec<mpsc::Sender<DuplexStream>>,
     /// By node, the connections to its server.
     servers: Vec<mpsc::Receiver<DuplexStream>>,
     metrics: Arc<Metrics>,
@@ -126,7 +128,7 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
     let (connect, listener) = mpsc::channel(1);
     live.proxy.change(|settings| {
         let server = |dial| vec![Server { address: Address::Pipes(dial), http2: false }];
-        settings.servers = dials.into_iter().map(server).collect();
+        settings.servers = dials.iter().cloned().map(server).collect();
     });
     let proxy = Proxy {
         listener: Listener::Pipes(listener),
@@ -142,7 +144,7 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
         spawn_local(proxy.serve(routes, Duration::ZERO, async || pending().await));
         let (client, theirs) = duplex(1 << 16);
         connect.send((theirs, ([192, 0, 2, 1], 5000).into())).await.unwrap();
-        let edge = Edge { view, client, servers, metrics, begun: Instant::now() };
+        let edge = Edge { view, client, dials, servers, metrics, begun: Instant::now() };
         timeout(24 * HOUR, test(edge)).await.expect("the test hangs");
     });
 }
@@ -213,6 +215,30 @@ fn what_outlasts_a_drain_is_cut_and_goes_to_another_node() {
         assert!(read(&mut edge.client).await.starts_with("HTTP/1.1 200 "));
         assert!(edge.view.is_up(NODES[0], clock::now()), "the node is not blamed");
         assert_eq!(edge.view.in_flight(NODES[0]), 0);
+    });
+}
+
+/// It has gone to another machine, where it may serve another site.
+#[test]
+fn a_node_that_is_elsewhere_before_a_request_is_sent_does_not_get_it() {
+    run(view(), None, async |mut edge| {
+        scan(&edge.view, NODES[0], Ownership::serving(SITE, 1));
+        // It does not accept.
+        while edge.dials[0].try_send(duplex(1).0).is_ok() {}
+        edge.client.write_all(GET.as_bytes()).await.unwrap();
+        sleep(WAIT_STEP).await;
+        assert_eq!(edge.view.in_flight(NODES[0]), 1, "it is chosen");
+        edge.view.vacate(NODES[0]);
+        scan(&edge.view, NODES[1], Ownership::serving(SITE, 1));
+        let full = edge.servers[0].len();
+        for _ in 0..full {
+            edge.servers[0].recv().await.unwrap();
+        }
+        let mut elsewhere = edge.servers[0].recv().await.unwrap();
+        let mut other = edge.accept(NODES[1]).await;
+        assert_eq!(read(&mut elsewhere).await, "", "nothing is sent there");
+        other.write_all(OK.as_bytes()).await.unwrap();
+        assert!(read(&mut edge.client).await.starts_with("HTTP/1.1 200 "));
     });
 }
 

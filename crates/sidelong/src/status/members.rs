@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sidelong_app::roster::{self, LAMP_S, Place, Presence, Roster};
-use sidelong_config::{self as config, Cluster};
+use sidelong_config::{self as config, Cluster, is_nowhere};
 
 use crate::failure::Failure;
 
@@ -78,14 +78,19 @@ pub(super) struct Silent {
     /// Whether a person may say that nothing is left of it.
     #[serde(skip)]
     pub(super) can_be_lost: bool,
+    /// Whether this machine does not find its host.
+    pub(super) is_nowhere: bool,
 }
 
 impl Silent {
     pub(super) fn plain(&self) -> String {
-        let Silent { part, holds_nodes, seen_at, refuses, can_be_lost } = self;
+        let Silent { part, holds_nodes, seen_at, refuses, can_be_lost, is_nowhere } = self;
         let moves = if *holds_nodes { ", and may have requests at nodes, so that none moves" } else { "" };
         if let Some(why) = refuses {
             return format!("{part} refuses this machine{moves}: {why}\n");
+        }
+        if *is_nowhere {
+            return format!("{part} cannot be asked{moves}: this machine does not find its host\n");
         }
         let what = match (seen_at, can_be_lost) {
             (Some(host), _) => format!(
@@ -104,8 +109,17 @@ impl Silent {
 
     fn new(cluster: &Cluster, part: String, presence: Presence) -> Option<Self> {
         let Presence::Silent { refuses } = presence else { return None };
-        let holds_nodes = cluster.fronts.values().any(|front| front.name == part);
-        Some(Silent { part, holds_nodes, seen_at: None, refuses, can_be_lost: cluster.etcd.is_some() })
+        let front = cluster.fronts.values().find(|front| front.name == part);
+        let node = cluster.nodes.values().find(|node| node.name == part);
+        let place = node.map(|node| node.fabric_listen).or(front.and_then(|front| front.fabric_listen));
+        Some(Silent {
+            holds_nodes: front.is_some(),
+            seen_at: None,
+            refuses,
+            can_be_lost: cluster.etcd.is_some(),
+            is_nowhere: place.is_some_and(|place| is_nowhere(place.ip())),
+            part,
+        })
     }
 }
 

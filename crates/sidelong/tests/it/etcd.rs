@@ -287,7 +287,7 @@ fn a_host_that_means_another_address_is_followed() {
     };
     eventually("it serves", || machines.answers("beta") && served(2) && kept.serves("n2"));
     let refused = part("node", "n2").finish().refused();
-    assert!(refused.contains("a host that n2 is to listen at is not found"), "{refused}");
+    assert!(refused.contains("a host that n2 must know is not found"), "{refused}");
 
     let load = kept.load();
     parts.remove(1).end().succeeded();
@@ -296,6 +296,23 @@ fn a_host_that_means_another_address_is_followed() {
     eventually("it serves where it is now", || served(1));
     assert_eq!(load.end(), Vec::<String>::new());
     assert_eq!(kept.epochs(), [1.0; 4]);
+}
+
+#[test]
+fn an_edge_begins_while_the_board_is_away() {
+    let Some(kept) = Kept::new(1) else { return };
+    let mut parts = kept.serving();
+    parts.remove(0).kill();
+    parts.pop().unwrap().end().succeeded();
+    parts.push(kept.machines.part("edge", "edge1"));
+    // Of the other site the only node is away.
+    eventually("it serves", || kept.machines.answers("beta"));
+    let told = kept.ask(&["status"]).succeeded();
+    for line in ["the board cannot be read, so that no node moves", "alpha has no node that answers"] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    parts.push(kept.machines.part("node", "n1"));
+    eventually("all is well", || kept.machines.answers("alpha"));
 }
 
 /// A person whose editor is a script.

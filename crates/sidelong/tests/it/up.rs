@@ -132,7 +132,7 @@ fn its_parts_may_have_addresses_of_ipv6_alone() {
     command.args(["--map-root-user", "--net", "sh", "-c", script, env!("CARGO_BIN_EXE_sidelong"), "up"]);
     command.args(["--json", "--config"]).arg(cluster.config());
     let done = Running::start_command(command).finish();
-    if done.code == Some(77) || done.err.contains("unshare") {
+    if done.code == Some(77) || done.err.contains("unshare: ") {
         return skipped("up: no network of its own with IPv6 can be made here");
     }
     let summary = done.json();
