@@ -15,7 +15,7 @@ use sidelong_layout::HEADER_EPOCH;
 use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::parts::Parts;
-use crate::roster::{self, Fetching, Hosts, Roster};
+use crate::roster::{self, Fetching, Lookups, Roster};
 
 /// By what a change of the roster shows: a copy is replaced, removed or written to, or its directory goes.
 const WATCHED: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
@@ -42,7 +42,7 @@ pub(crate) struct Follower {
     /// Has etcd's rosters come, if it has them.
     fetching: Option<Fetching>,
     /// Then the hosts in them are looked up again.
-    hosts: Option<Hosts>,
+    lookups: Option<Lookups>,
     /// Whether one of them means another address than when the roster was read.
     is_outdated: bool,
     /// Why the part could not go by that.
@@ -73,7 +73,7 @@ impl Follower {
             run,
             part: part.to_owned(),
             file: Arc::clone(&cluster.file),
-            hosts: cluster.etcd.as_ref().and_then(|_| Hosts::start(&newest.hosts)),
+            lookups: cluster.etcd.as_ref().and_then(|_| Lookups::start(&newest.hosts)),
             newest,
             is_outdated: false,
             not_found: None,
@@ -98,7 +98,7 @@ impl Follower {
 
     /// Readable once it is to [look](Self::look), though the directory reports nothing.
     pub(crate) fn wakes(&self) -> Option<&OwnedFd> {
-        self.hosts.as_ref().map(Hosts::changed)
+        self.lookups.as_ref().map(Lookups::changed)
     }
 
     /// Adopts the newest roster, unless it has. One that is refused is refused once, with the reason. One that was lost is
@@ -107,7 +107,7 @@ impl Follower {
         if self.fetching.is_some() {
             self.config.set_lacks_etcd(roster::trouble(&self.run).is_some());
         }
-        self.is_outdated |= self.hosts.as_ref().is_some_and(Hosts::have_changed);
+        self.is_outdated |= self.lookups.as_ref().is_some_and(Lookups::have_changed);
         // A part looks at all that becomes of its regions, so this is cheap while nothing has changed.
         let Some(epoch) = roster::epoch(&self.run).filter(|epoch| *epoch >= self.newest.epoch) else {
             tracing::error!(
@@ -127,7 +127,7 @@ impl Follower {
         let Some(newest) = Roster::read(&self.run) else { return };
         let (epoch, adopted) = (newest.epoch, self.adopt(&newest));
         self.newest = newest;
-        self.hosts.iter().for_each(|hosts| hosts.replace(&self.newest.hosts));
+        self.lookups.iter().for_each(|lookups| lookups.replace(&self.newest.hosts));
         match adopted {
             Ok(()) => {
                 tracing::info!(epoch, "goes by a new cluster file");
@@ -156,7 +156,7 @@ impl Follower {
             Ok(found) => {
                 self.not_found = None;
                 self.tell_of_moves(&found);
-                self.hosts.iter().for_each(|hosts| hosts.replace(&found.hosts));
+                self.lookups.iter().for_each(|lookups| lookups.replace(&found.hosts));
                 self.newest = found;
             }
             // It is tried again soon.

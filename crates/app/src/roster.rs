@@ -11,8 +11,8 @@
 mod asked;
 mod etcd;
 mod fetching;
-mod hosts;
 mod kept;
+mod lookups;
 mod place;
 mod start;
 
@@ -28,9 +28,9 @@ pub use asked::Presence;
 pub(crate) use asked::answer;
 pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
-pub(crate) use hosts::Hosts;
 pub use kept::{Roster, age, epoch};
 pub(crate) use kept::{SeenEpoch, busy, directory, forget, keep, refuse, trouble};
+pub(crate) use lookups::Lookups;
 pub use place::Place;
 pub(crate) use place::secrets_of_parts;
 pub use start::whole;

@@ -3,7 +3,7 @@
 
 mod class;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use class::{ADMISSION, BOARD, COMMANDS, Class, FOREIGN, REACH, STAYS, TAKEN, class};
 use toml::{Table, Value};
@@ -184,26 +184,22 @@ impl Pair<'_> {
     /// Why these nodes cannot go to their new addresses while parts run.
     fn why_it_stays(&self, own: &[String]) -> Option<&'static str> {
         let old = || self.old_cluster.nodes.values();
-        let first = old().next().filter(|first| own.contains(&first.name));
-        let pairs = self.new_cluster.nodes.values().filter(|node| own.contains(&node.name));
+        let mut new = self.new_cluster.nodes.values().filter(|node| own.contains(&node.name));
+        let first = old().next();
         let takes_board = |new: &Node| {
             first.is_some_and(|old| old.name == new.name && old.fabric_listen != new.fabric_listen)
         };
-        let agents: BTreeMap<_, _> = old().map(|node| (node.fabric_listen, &node.name)).collect();
-        let addresses = |node: &'_ Node| node.addresses.clone();
-        let servers = old().flat_map(|node| addresses(node).into_iter().map(|at| (at, &node.name)));
-        let servers: BTreeMap<_, _> = servers.collect();
         let takes_anothers = |new: &Node| {
-            let mut had = addresses(new).into_iter().filter_map(|at| servers.get(&at).copied());
-            had.any(|name| *name != new.name)
-                || agents.get(&new.fabric_listen).is_some_and(|name| **name != new.name)
+            let is_there = |old: &Node| {
+                old.fabric_listen == new.fabric_listen
+                    || old.addresses.iter().any(|at| new.addresses.contains(at))
+            };
+            old().filter(|old| old.name != new.name).any(is_there)
         };
-        let nodes: Vec<_> = pairs.collect();
-        if nodes.iter().any(|node| takes_board(node)) {
-            Some(BOARD)
-        } else {
-            nodes.into_iter().any(takes_anothers).then_some(TAKEN)
+        if new.clone().any(takes_board) {
+            return Some(BOARD);
         }
+        new.any(takes_anothers).then_some(TAKEN)
     }
 
     /// Whether the two clusters differ in that.

@@ -94,25 +94,20 @@ pub(crate) fn look_up(host: &str) -> Result<IpAddr, NotFound> {
 }
 
 fn look_up_for(adopted: &mut Adopted, host: &str) -> IpAddr {
-    let last = known().get(host).copied();
-    if last.is_none() {
+    if !known().contains_key(host) {
         let found = if adopted.is_silent { Err(NotFound::Silent) } else { ask_for(host, ADOPTED_LOOKUP_MAX) };
-        if let Err(why) = found {
-            adopted.is_silent |= matches!(why, NotFound::Silent);
-            known().insert(host.to_owned(), Known { address: nowhere(host), is_old: false });
-        }
+        adopted.is_silent |= matches!(found, Err(NotFound::Silent));
     }
-    let address = {
-        let known = known();
-        let Known { address, is_old } =
-            known.get(host).copied().unwrap_or(Known { address: nowhere(host), is_old: false });
-        let is_anothers = || known.iter().any(|(other, at)| other != host && at.address == address);
-        match adopted.contested {
-            Contested::Old if is_old && is_anothers() => nowhere(host),
-            Contested::All if is_anothers() => nowhere(host),
-            _ => address,
-        }
+    let mut known = known();
+    let unknown = Known { address: nowhere(host), is_old: false };
+    let Known { address, is_old } = *known.entry(host.to_owned()).or_insert(unknown);
+    let is_contested = match adopted.contested {
+        Contested::None => false,
+        Contested::Old => is_old,
+        Contested::All => true,
     };
+    let is_anothers = |(other, at): (&String, &Known)| other != host && at.address == address;
+    let address = if is_contested && known.iter().any(is_anothers) { nowhere(host) } else { address };
     adopted.hosts.insert(host.to_owned(), address);
     address
 }

@@ -152,7 +152,6 @@ impl Roster {
             Some(_) => slots.founding = Some(mix64(cluster.founding ^ epoch)),
             None => {}
         }
-        let file = ClusterFile::clone(&cluster.file);
         let mut standing = Standing::default();
         if let Some(CacheStanding { change, away, entering, .. }) =
             last.map(|last| last.standing.caches.clone())
@@ -162,7 +161,7 @@ impl Roster {
             let away = away.union(&entering).filter(|name| is_there(name)).cloned().collect();
             standing.caches = CacheStanding { change: change + 1, away, ..CacheStanding::default() };
         }
-        Roster { epoch, standing, slots, file, text: None, hosts: Hosts::new() }
+        Roster { epoch, standing, slots, ..Roster::from(cluster) }
     }
 
     /// The one after it, which has another file and nobody away. Parts find the hosts in it when they read it.

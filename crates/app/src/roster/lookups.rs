@@ -13,7 +13,7 @@ use sidelong_config::{self as config, forget_others, have_changed, is_nowhere, l
 const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
 
 /// Has hosts looked up again. The thread ends soon after this value: nobody waits for name servers.
-pub(crate) struct Hosts {
+pub(crate) struct Lookups {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -32,7 +32,7 @@ impl Shared {
     }
 }
 
-impl Hosts {
+impl Lookups {
     /// Of a roster with these hosts. `None` if the system has no thread left, so that hosts mean what they do for good.
     pub(crate) fn start(hosts: &config::Hosts) -> Option<Self> {
         warn_of(hosts);
@@ -42,7 +42,7 @@ impl Hosts {
             let shared = Arc::new(Shared { hosts, changed, stop });
             let looking = Arc::clone(&shared);
             let thread = thread::Builder::new().name("hosts".into()).spawn(move || look_up(&looking))?;
-            Ok(Hosts { shared, thread })
+            Ok(Lookups { shared, thread })
         });
         started.inspect_err(|error| tracing::error!(%error, "hosts are not looked up again")).ok()
     }
@@ -53,7 +53,7 @@ impl Hosts {
         self.shared.hosts().clone_from(hosts);
     }
 
-    /// Readable once a host means another address, until [`Hosts::have_changed`].
+    /// Readable once a host means another address, until [`Lookups::have_changed`].
     pub(crate) fn changed(&self) -> &OwnedFd {
         &self.shared.changed
     }
@@ -64,7 +64,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
+impl Drop for Lookups {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
