@@ -169,6 +169,24 @@ impl Hand {
         }
     }
 
+    /// Has the board tell of the roster that this goes by: whoever goes by an earlier one is to see that before it gives a node to a site.
+    ///
+    /// # Errors
+    /// If the board cannot be read.
+    pub(crate) fn announce(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + FIRST_MAX;
+        while !self.links.raise_epoch(self.parts.cluster.epoch) {
+            if Instant::now() >= deadline {
+                return Err(Failure::new(
+                    "the board cannot be read, by which all move nodes: `sidelong status` says who has it",
+                ));
+            }
+            std::thread::sleep(RETRY);
+            self.links.scan(now());
+        }
+        Ok(())
+    }
+
     /// Holds the node, which is to leave by the roster that this goes by. Returns what the node was before, once no request is left there.
     /// The word of a node that was held or free already is written anew. So whoever goes by an earlier roster cannot give it to a
     /// site any more: the word has changed, or the epoch has.

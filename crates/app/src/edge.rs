@@ -312,7 +312,7 @@ impl Memory {
         shutdown: &Shutdown,
     ) -> Result<(), Failure> {
         let Some(exposer) = &self.exposer else { return Ok(()) };
-        // In shared memory the first process creates the board; otherwise it is the first node's.
+        // In shared memory the first process creates the board; otherwise it is a node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
             true => Some(parts.expose_board(&exposer.host)?),

@@ -11,7 +11,7 @@ use sidelong_config::{self as config, Cluster};
 use sidelong_edge::{Counts, share_region};
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
-use sidelong_fabric::{Directory, Host, Initiator, Key, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_fabric::{Directory, Host, Initiator, Key, Region, RunDirectory, shm::ShmHost, tcp::TcpHost};
 use sidelong_layout::{CacheMap, fnv1a};
 use sidelong_load::{self as load, Finder};
 use sidelong_reconfig::{board_region, front_region, load_region, words_region};
@@ -223,6 +223,16 @@ impl Exposer {
         Ok(())
     }
 
+    /// Gives up a published region, of which the caller has the last hold: nothing changes it or reads it any more.
+    pub(crate) fn withdraw(&self, region: Region) {
+        let name = region.key().name.clone();
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.withdraw(&name);
+        }
+        drop(region);
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+    }
+
     /// Whether parts of other machines ask it.
     pub(crate) fn is_far(&self) -> bool {
         self.endpoint.is_some()
@@ -311,13 +321,15 @@ pub(crate) fn items_map(cluster: &Cluster, peer: &config::CachePeer) -> CacheMap
     CacheMap::new((peer.memory_mb as usize) << 20, cluster.capacity.caches)
 }
 
-/// The control endpoint to ask for each region. Each node, edge and cache exposes its own; the first node exposes the board, too.
+/// The control endpoint to ask for each region. Each node, edge and cache exposes its own; one of the nodes exposes the board, too.
 pub(crate) fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
     let nodes = &cluster.nodes;
     let of_node = |node: &config::Node| {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
     };
-    let board = nodes.values().next().map(|node| (board_region(identity(cluster)), node.fabric_listen));
+    let holder = cluster.board_holder().and_then(|slot| nodes.get(slot));
+    let term = cluster.standing.board.term;
+    let board = holder.map(|node| (board_region(identity(cluster), term), node.fabric_listen));
     let of_front = |front: &config::Front| {
         let regions = [share_region(&front.name), front_region(&front.name)];
         front.fabric_listen.map(|address| regions.map(|region| (region, address)))

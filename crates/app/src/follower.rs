@@ -11,11 +11,12 @@ use sidelong_config::{Cluster, ClusterFile, diff, live};
 use sidelong_edge::ConfigState;
 use sidelong_fabric::{Region, RunDirectory};
 use sidelong_layout::HEADER_EPOCH;
+use sidelong_reconfig::load_region;
 
 use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::parts::Parts;
-use crate::roster::{self, Fetching, Lookups, Roster};
+use crate::roster::{self, Fetching, Lookups, Place, Roster};
 
 /// By what a change of the roster shows: a copy is replaced, removed or written to, or its directory goes.
 const WATCHED: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
@@ -147,7 +148,17 @@ impl Follower {
         if self.config.epoch() != self.newest.epoch {
             return;
         }
-        let found = self.newest.found_again(&self.run);
+        let mut found = self.newest.found_again(&self.run);
+        if let Ok(found) = &mut found
+            && let Some((_, before, now)) = self.staying_holder(found)
+        {
+            // Looked at again at the next lookup.
+            let hosts = found
+                .hosts
+                .iter_mut()
+                .filter(|(host, at)| **at == now && self.newest.hosts.get(*host) == Some(&before));
+            hosts.for_each(|(_, at)| *at = before);
+        }
         if found.as_ref().is_ok_and(|found| found.hosts == self.newest.hosts) {
             // Two of them at one place are nowhere as before.
             return;
@@ -183,7 +194,8 @@ impl Follower {
     }
 
     fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
-        let file = live(&self.file, &newest.file, &self.part)?;
+        let stays = self.staying_holder(newest).map(|(name, ..)| name);
+        let file = live(&self.file, &newest.file, &self.part, stays.as_deref())?;
         let mut cluster = newest.of(&file)?;
         if cluster.standing.lost.contains(&self.part) {
             // Nobody waits for it any more, so an edge or front must not go on. If it is started again, it belongs to the cluster again.
@@ -196,6 +208,21 @@ impl Follower {
         (self.take)(cluster)?;
         self.file = Arc::new(file);
         Ok(())
+    }
+
+    /// The node that has the board, where it was and where it is, if it has another address by `newest` and does not answer there: the board may
+    /// be in use where it was. A newer life of the node proves that the one before has ended.
+    fn staying_holder(&self, newest: &Roster) -> Option<(String, IpAddr, IpAddr)> {
+        newest.file.etcd.as_ref()?;
+        let (old, new) = (self.file.cluster().ok()?, newest.cluster().ok()?);
+        let holder = new.nodes.get(new.board_holder()?)?;
+        let before = old.nodes.values().find(|node| node.name == holder.name)?.fabric_listen;
+        let answers = || {
+            let place = Place::new(&new);
+            place.is_ok_and(|place| place.presence(&holder.name, load_region(&holder.name)).runs())
+        };
+        let stays = before != holder.fabric_listen && !answers();
+        stays.then(|| (holder.name.clone(), before.ip(), holder.fabric_listen.ip()))
     }
 
     fn state(&self, epoch: u64) {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sidelong_config::{self as config, Cluster, Service};
@@ -84,16 +84,21 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
     }
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
-    let exposer = parts.fabric.expose(node.fabric_listen, parts.began_ms)?;
+    let exposer = Arc::new(parts.fabric.expose(node.fabric_listen, parts.began_ms)?);
     let shutdown = Shutdown::new();
     let hosts = Hosts::of(&parts.cluster);
     let sites = Sites::of(&parts, &node, options.runner);
+    // Held here, too: without a roster nothing is followed.
+    let board = Arc::new(Board { exposer: Arc::clone(&exposer), held: Mutex::default() });
+    board.follow(&parts, &name)?;
     let take: Take = {
         let (parts, hosts, sites) = (Arc::clone(&parts), Arc::clone(&hosts), Arc::clone(&sites));
+        let board = Arc::clone(&board);
         let (name, shutdown) = (name.clone(), shutdown.clone());
         Box::new(move |cluster| {
-            hosts.replace(&cluster);
             let parts = parts.by(cluster);
+            board.follow(&parts, &name)?;
+            hosts.replace(&parts.cluster);
             parts.fabric.adopting(&parts.cluster)();
             match parts.cluster.nodes.values().find(|node| node.name == name) {
                 Some(node) => sites.replace(&parts, node),
@@ -157,7 +162,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
             // Its panic was printed where it happened.
             let _ = watch.join();
         }
-        drop((admin, kept, exposer));
+        drop((admin, kept, board, exposer));
         served.and_then(|()| memory.guard.result())
     })
 }
@@ -315,8 +320,36 @@ impl Make<'_> {
 struct Memory {
     load: Region,
     words: Region,
-    /// Holds the board as well: the first node's, or in shared memory that of the first process.
+    /// Holds the board as well, if it is in shared memory.
     guard: Guard,
+}
+
+/// The board, as long as the roster says that this node has it.
+struct Board {
+    exposer: Arc<Exposer>,
+    /// Which one it is ([`config::BoardStanding::term`]).
+    held: Mutex<Option<(u64, Region)>>,
+}
+
+impl Board {
+    /// Goes by the roster of `parts`. A board that the node has no more is gone when this returns.
+    fn follow(&self, parts: &Parts, node: &str) -> Result<(), Failure> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let term = parts.has_board(node).then_some(parts.cluster.standing.board.term);
+        if held.as_ref().map(|(term, _)| *term) == term {
+            return Ok(());
+        }
+        if let Some((_, region)) = held.take() {
+            self.exposer.withdraw(region);
+            tracing::info!("another node is to have the board");
+        }
+        if let Some(term) = term {
+            let region = parts.expose_board(&self.exposer.host)?;
+            self.exposer.publish(region.key())?;
+            *held = Some((term, region));
+        }
+        Ok(())
+    }
 }
 
 impl Memory {
@@ -342,7 +375,7 @@ impl Memory {
             None => host.expose(&spec, |_| ())?,
         };
         // Before the words: see `Parts::board_init`.
-        let board = match parts.fabric.shares_memory() || index == 0 {
+        let board = match parts.fabric.shares_memory() {
             true => Some(parts.expose_board(host)?),
             false => None,
         };

@@ -230,8 +230,16 @@ impl Parts {
 
     /// Exposes the board, or finds it.
     pub(crate) fn expose_board(&self, host: &Host) -> Result<Region, Failure> {
-        let (map, init, epoch) = (self.board_map(), self.board_init(), self.cluster.epoch);
-        Ok(expose_board(host, map, &init, epoch, self.instance())?)
+        let Cluster { epoch, standing, .. } = &self.cluster;
+        let (map, init, began) = (self.board_map(), self.board_init(), (standing.board.term, *epoch));
+        Ok(expose_board(host, map, &init, began, self.instance())?)
+    }
+
+    /// Whether the node of that name has the board, which is in no shared memory.
+    pub(crate) fn has_board(&self, node: &str) -> bool {
+        let holder = self.cluster.board_holder().and_then(|slot| self.cluster.nodes.get(slot));
+        let is_given_up = self.cluster.standing.board.from.is_none();
+        !self.fabric.shares_memory() && is_given_up && holder.is_some_and(|holder| holder.name == node)
     }
 
     /// Exposes the board anew, if it was lost in shared memory.
@@ -241,7 +249,10 @@ impl Parts {
         // Nodes may have moved since the board was first created.
         let init: Vec<_> = self.board_init().into_iter().map(|site| BoardInit { nodes: 0, ..site }).collect();
         let run = self.run.clone();
-        Box::new(move || expose_board(&host, map, &init, roster::epoch(&run).unwrap_or(0), instance))
+        Box::new(move || {
+            let began = (0, roster::epoch(&run).unwrap_or(0));
+            expose_board(&host, map, &init, began, instance)
+        })
     }
 
     pub(crate) fn board_init(&self) -> Vec<BoardInit> {
@@ -595,6 +606,7 @@ pub(crate) fn members(cluster: &Cluster) -> Members {
         sites: cluster.sites.map(|site| site.name.clone()),
         nodes: cluster.nodes.map(|node| node.name.clone()),
         fronts: cluster.fronts.map(front),
+        board: cluster.standing.board.term,
     }
 }
 

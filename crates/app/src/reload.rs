@@ -1,6 +1,8 @@
 //! Changes what the parts on this machine go by: another cluster file, or an edge or front less. All of them adopt it, or none.
 
+mod board;
 pub(crate) mod homes;
+mod lost;
 mod members;
 
 use std::collections::BTreeMap;
@@ -19,9 +21,10 @@ use sidelong_reconfig::{front_region, load_region, words_region};
 use crate::by_hand::{Hand, Wish};
 use crate::fabric::items_region;
 use crate::failure::Failure;
-use crate::history::{BY_HAND, JOINED, LEFT, Log, REMOVED, Record};
-use crate::parts::{self, Parts, certificates};
-use crate::roster::{self, LAMP_S, Place, Presence, Roster};
+use crate::history::{BY_HAND, JOINED, LEFT, Log, Record};
+use crate::parts::{Parts, certificates};
+use crate::roster::{self, Place, Presence, Roster};
+pub use lost::lose;
 use members::{Members, Names, difference, may_end, may_leave};
 
 /// Pause between two looks at who has adopted it.
@@ -178,7 +181,10 @@ impl Reload {
     /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.
     pub fn is_needed(&self) -> bool {
         let Standing { leaving, closing, caches, .. } = &self.roster.standing;
-        let is_cut_short = caches.is_changing() || !caches.ending.is_empty();
+        let moves_board =
+            |next: &Next| board::is_due(&self.place, &self.roster, &next.cluster).unwrap_or(true);
+        let is_cut_short =
+            caches.is_changing() || !caches.ending.is_empty() || self.next.as_ref().is_some_and(moves_board);
         // Comments alone may differ.
         let is_written_anew = self.next.as_ref().is_some_and(|next| next.roster.text != self.roster.text);
         let is_changed = !self.changes.is_empty() || is_written_anew;
@@ -221,6 +227,7 @@ impl Reload {
         }
         let mut steps = Steps {
             place: &place,
+            new: &new,
             last: roster.clone(),
             first: roster,
             wait,
@@ -259,7 +266,7 @@ fn check_live(old: &ClusterFile, new: &ClusterFile, changes: &[Change]) -> Resul
     // Parts that keep the same are alike.
     let alike: BTreeMap<_, _> = kept.into_iter().map(|(part, keys)| (keys, part)).collect();
     for (keys, part) in alike {
-        live(old, new, &part).map_err(|why| {
+        live(old, new, &part, None).map_err(|why| {
             let keys = keys.join(", ");
             Failure::new(format!(
                 "nothing is changed, because {part} keeps the old {keys} until it restarts, and cannot go by the rest with it: {why}. \
@@ -273,6 +280,8 @@ fn check_live(old: &ClusterFile, new: &ClusterFile, changes: &[Change]) -> Resul
 /// A change of the roster under way.
 struct Steps<'a> {
     place: &'a Place,
+    /// What the cluster is to be.
+    new: &'a Cluster,
     /// As it was.
     first: Roster,
     /// As this has left it.
@@ -294,6 +303,9 @@ impl Steps<'_> {
             // Whoever has begun that may have died.
             homes::hand_over(self.place, &mut self.last, &|_| (), &Names::new(), (self.wait, &NEVER))?;
         }
+        if board::is_due(self.place, &self.last, self.new)? {
+            self.silent.extend(board::hand_over(self.place, &mut self.last, self.new, self.wait)?);
+        }
         // A site that leaves keeps no node.
         if !left.sites.is_empty() {
             self.close(&left.sites)?;
@@ -309,7 +321,8 @@ impl Steps<'_> {
         }
         self.change(|roster| {
             roster.take_file(next);
-            let Standing { lost, caches, .. } = std::mem::take(&mut roster.standing);
+            let Standing { lost, caches, board, .. } = std::mem::take(&mut roster.standing);
+            roster.standing.board = board;
             // Nobody waits for one that has never been there, or looks up keys there: when it starts, it says so.
             let moved = |names: &Names, left, joined: &Names| {
                 difference(names, left).union(joined).cloned().collect()
@@ -339,7 +352,8 @@ impl Steps<'_> {
             let names = |of: &Roster| of.slots.caches.0.values().cloned().collect::<Names>();
             difference(&names(roster), &names(&self.first))
         };
-        let newest = self.place.newest().ok().flatten().filter(|newest| newest.has_members_of(&self.last));
+        // What somebody else has changed meanwhile stays, and so what this has begun.
+        let newest = self.place.newest().ok().flatten().filter(|newest| newest.is_still(&self.last).is_ok());
         self.last = newest.unwrap_or_else(|| self.last.clone());
         let joined = joined(&self.last);
         if joined.iter().any(|name| !self.last.standing.caches.away.contains(name)) {
@@ -360,8 +374,9 @@ impl Steps<'_> {
             let slots = first.slots.clone().padded(&roster.slots);
             roster.take_file(&first);
             roster.slots = slots;
-            let Standing { mut lost, caches, .. } = std::mem::take(&mut roster.standing);
+            let Standing { mut lost, caches, board, .. } = std::mem::take(&mut roster.standing);
             lost.retain(is_known);
+            roster.standing.board = board;
             roster.standing.lost = lost;
             // One that has handed its share over has ended, and takes it anew when it starts.
             let (leaving, ending) = (Names::new(), Names::new());
@@ -376,7 +391,17 @@ impl Steps<'_> {
             };
             await_parts(self.place, &self.last, went, (self.wait, &NEVER))
         });
-        let mut then: Vec<_> = back.err().into_iter().map(|Failure(why)| why).collect();
+        let board = back.and_then(|_| match self.last.standing.board.from {
+            Some(_) => board::hand_over(self.place, &mut self.last, &first.cluster()?, self.wait).map(drop),
+            None => Ok(()),
+        });
+        let mut then: Vec<_> = board.err().into_iter().map(|Failure(why)| why).collect();
+        if self.last.standing.board.from.is_some() {
+            then.push(
+                "nobody has the board, and no node moves: `sidelong cluster apply` goes on with that"
+                    .to_owned(),
+            );
+        }
         let taken = std::mem::take(&mut self.taken);
         match self.hand() {
             Ok(mut hand) => {
@@ -403,12 +428,15 @@ impl Steps<'_> {
     /// Has all parts know that these nodes leave, and holds them.
     fn hold(&mut self, nodes: &Names) -> Result<(), Failure> {
         self.change(|roster| roster.standing.leaving = nodes.clone())?;
-        let (cluster, mut hand) = (self.last.cluster()?, self.hand()?);
-        for (slot, node) in cluster.nodes.entries().filter(|(_, node)| nodes.contains(&node.name)) {
+        let cluster = self.last.cluster()?;
+        let leave = cluster.nodes.entries().filter(|(_, node)| nodes.contains(&node.name));
+        let leave: Vec<_> = leave.filter(|(_, node)| self.may_have_requests(node)).collect();
+        if leave.is_empty() {
+            return Ok(());
+        }
+        let mut hand = self.hand()?;
+        for (slot, node) in leave {
             let (slot, name) = (NodeId::new(slot), &node.name);
-            if !self.may_have_requests(node) {
-                continue;
-            }
             hand.turn_to(slot, Wish::Drain)?;
             match hand.leave() {
                 Ok(former) => self.taken.push((slot, name.clone(), former)),
@@ -423,6 +451,7 @@ impl Steps<'_> {
     fn hand(&self) -> Result<Hand, Failure> {
         let mut hand = Hand::new(Parts::new(self.last.cluster()?)?, NodeId::new(0), Wish::Drain)?;
         hand.waits = self.waits;
+        hand.announce()?;
         Ok(hand)
     }
 
@@ -566,61 +595,6 @@ fn keep(parts: &Parts, name: &str, how: &str) {
         Ok(None) => {}
         Err(Failure(why)) => tracing::warn!("{why}"),
     }
-}
-
-/// Has nobody wait for an edge or front of a cluster any more, because nothing of it is left: neither its process nor, beside a
-/// proxy of another make, that proxy. Or has nobody look for keys at a cache. If it starts again, it belongs to the cluster again. Returns
-/// the epoch.
-///
-/// # Errors
-/// If the cluster does not run here or has no such front or cache, if that runs, or a part does not go by it.
-pub fn lose(cluster: &Cluster, name: &str, wait: Duration) -> Result<u64, Failure> {
-    let place = Place::new(cluster)?;
-    let roster = alive(cluster, &place)?;
-    let current = roster.cluster()?;
-    let caches = current.caches.entries().map(|(slot, cache)| (slot, &*cache.name));
-    let fronts = current.fronts.entries().map(|(slot, front)| (slot, &*front.name));
-    let is_cache = caches.clone().any(|(_, cache)| cache == name);
-    // On one machine it is known whether a node has ended.
-    let nodes = current.nodes.entries().filter(|_| place.is_far()).map(|(slot, node)| (slot, &*node.name));
-    let kinds = if place.is_far() { "node, edge, front or cache" } else { "edge, front or cache" };
-    parts::find(kinds, name, fronts.chain(caches).chain(nodes))?;
-    let regions = [front_region(name), items_region(name), load_region(name)];
-    let presences = regions.map(|region| place.presence(name, region));
-    if presences.iter().any(Presence::runs) {
-        return Err(Failure::new(format!(
-            "{name} runs: end it, and then remove it if others still wait for it"
-        )));
-    }
-    // A region that the kind of the part does not have counts as ended.
-    let is_silent = presences.iter().any(|presence| *presence != Presence::Ended);
-    if let Some(host) = place.lamps().get(name).filter(|_| is_silent) {
-        return Err(Failure::new(format!(
-            "{name} does not answer here, but its machine {host} has told etcd within the last {LAMP_S} s that it runs. If it hangs, end \
-             it; if nothing is left of it, say so again in {LAMP_S} s"
-        )));
-    }
-    if is_cache && place.is_far() {
-        return Err(Failure::new(format!(
-            "{name} is a cache of several machines, which are those of the first file: start it again, or stop all and start them without it"
-        )));
-    }
-    if is_cache {
-        let away = |away: &mut Names| _ = away.insert(name.to_owned());
-        let mut last = roster;
-        homes::hand_over(&place, &mut last, &away, &Names::new(), (wait, &NEVER))?;
-        keep(&Parts::new(last.cluster()?)?, name, REMOVED);
-        return Ok(last.epoch);
-    }
-    if roster.standing.lost.contains(name) {
-        return Ok(roster.epoch);
-    }
-    let next = place.change(&roster, |roster| {
-        roster.standing.lost.insert(name.to_owned());
-    })?;
-    tell_silent(&await_parts(&place, &next, Place::parts, (wait, &NEVER))?);
-    keep(&Parts::new(next.cluster()?)?, name, REMOVED);
-    Ok(next.epoch)
 }
 
 /// The roster of a cluster of which a part runs here.

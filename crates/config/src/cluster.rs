@@ -314,6 +314,14 @@ impl Cluster {
         }
     }
 
+    /// The slot of the node that has the board, where parts do not share memory; `None` if it has left.
+    pub fn board_holder(&self) -> Option<usize> {
+        match &self.standing.board.node {
+            Some(name) => self.nodes.position(|node| node.name == *name),
+            None => self.nodes.entries().next().map(|(slot, _)| slot),
+        }
+    }
+
     /// Whether a change of sites takes a step on the node: a command of a site, or a server that must be ready. Movers then
     /// wait for the node between the old site and the new one.
     pub fn has_commands(&self) -> bool {

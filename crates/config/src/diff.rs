@@ -48,7 +48,7 @@ pub enum Takes {
 /// # Panics
 /// Never: a test finds each key in the table that says what its change takes.
 pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
-    let (pair, _, differences) = compared(old, new)?;
+    let (pair, _, differences) = compared(old, new, None)?;
     let change = |Difference { key, old, new }| {
         let shown = |value: Value| if key == SECRET { "(secret)".to_owned() } else { value.to_string() };
         let class = class(&key).expect("every key has a class");
@@ -59,7 +59,7 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
 }
 
 /// `old`, by which the part of that name goes, with those changes of `new` that it takes over while it runs. What only `up` and the
-/// lab use is left out.
+/// lab use is left out. The node `holder`, if any, stays where it is.
 ///
 /// # Errors
 /// As [`diff`]; if members come or go whom the part cannot take over, since it has waited for a restart; or if it cannot use the rest
@@ -67,8 +67,8 @@ pub fn diff(old: &ClusterFile, new: &ClusterFile) -> Result<Vec<Change>> {
 ///
 /// # Panics
 /// As [`diff`].
-pub fn live(old: &ClusterFile, new: &ClusterFile, part: &str) -> Result<ClusterFile> {
-    let (pair, mut tables, differences) = compared(old, new)?;
+pub fn live(old: &ClusterFile, new: &ClusterFile, part: &str, holder: Option<&str>) -> Result<ClusterFile> {
+    let (pair, mut tables, differences) = compared(old, new, holder)?;
     for Difference { key, new, .. } in differences {
         let class = class(&key).expect("every key has a class");
         let is_live = match (pair.takes(&key, class), class) {
@@ -94,8 +94,12 @@ pub fn live(old: &ClusterFile, new: &ClusterFile, part: &str) -> Result<ClusterF
 }
 
 /// Two files, the old one as tables, and where they differ.
-fn compared<'a>(old: &'a ClusterFile, new: &'a ClusterFile) -> Result<(Pair<'a>, Value, Vec<Difference>)> {
-    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()? };
+fn compared<'a>(
+    old: &'a ClusterFile,
+    new: &'a ClusterFile,
+    holder: Option<&'a str>,
+) -> Result<(Pair<'a>, Value, Vec<Difference>)> {
+    let pair = Pair { old, new, old_cluster: old.cluster()?, new_cluster: new.cluster()?, holder };
     let (tables, mut differences) = (written(&pair.old_cluster.file)?, Vec::new());
     walk("", Some(&tables), Some(&written(&pair.new_cluster.file)?), &mut differences);
     Ok((pair, tables, differences))
@@ -112,6 +116,8 @@ struct Pair<'a> {
     new: &'a ClusterFile,
     old_cluster: Cluster,
     new_cluster: Cluster,
+    /// The node that has the board, if it must have it still.
+    holder: Option<&'a str>,
 }
 
 impl Pair<'_> {
@@ -185,9 +191,9 @@ impl Pair<'_> {
     fn why_it_stays(&self, own: &[String]) -> Option<&'static str> {
         let old = || self.old_cluster.nodes.values();
         let mut new = self.new_cluster.nodes.values().filter(|node| own.contains(&node.name));
-        let first = old().next();
+        let holder = old().find(|old| Some(&*old.name) == self.holder);
         let takes_board = |new: &Node| {
-            first.is_some_and(|old| old.name == new.name && old.fabric_listen != new.fabric_listen)
+            holder.is_some_and(|old| old.name == new.name && old.fabric_listen != new.fabric_listen)
         };
         let takes_anothers = |new: &Node| {
             let is_there = |old: &Node| {

@@ -54,7 +54,7 @@ pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::cache::store::Eviction;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Drain, Protocol, Scheme};
-pub use slots::{CacheStanding, Capacity, SlotNames, SlotTable, Standing};
+pub use slots::{BoardStanding, CacheStanding, Capacity, SlotNames, SlotTable, Standing};
 pub use words::{
     Completion, Configuration, ControlledBy, Fabric, Forwarded, LoadMode, MovedBy, Proxy, Service,
     WorkloadKind,

@@ -53,6 +53,20 @@ pub struct Standing {
     /// Which caches have no share of the keys, or will not have one.
     #[serde(rename = "shares")]
     pub caches: CacheStanding,
+    /// Which node has the board.
+    #[serde(default)]
+    pub board: BoardStanding,
+}
+
+/// Which node has the board of a cluster whose parts do not share memory. At first that is the first node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BoardStanding {
+    /// The epoch in which it was handed over; 0 before that. Each time it begins anew.
+    pub term: u64,
+    /// The node that has it, once it was handed over.
+    pub node: Option<String>,
+    /// The node that had it before, until that is known to have given it up: nobody has it meanwhile.
+    pub from: Option<String>,
 }
 
 /// Caches of a roster that are not, or not for long, homes of keys, by name. One that is both away and leaving ends.

@@ -48,7 +48,9 @@ impl Cluster {
                 regions.push(region);
             }
         };
-        keep(expose_board(&host(directory.path()), map, &sites, 0, Instance::alone(1)).expect("a board"));
+        keep(
+            expose_board(&host(directory.path()), map, &sites, (0, 0), Instance::alone(1)).expect("a board"),
+        );
         for (index, name) in names.iter().enumerate() {
             // Each node is a process of its own: over tcp it has a thread that answers.
             let host = host(directory.path());

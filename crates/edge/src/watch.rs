@@ -129,10 +129,11 @@ impl Watch {
         };
         // Before it looks: a mover that has not seen the epoch then is seen (`state::drained`). No epoch of the board is lower than one
         // before, so that a part which has seen it once may begin while the board is away.
-        let epoch = self.mover.epoch();
-        while self.seen_epoch < epoch && !stop.load(Ordering::Relaxed) {
+        while self.seen_epoch < self.mover.epoch() && !stop.load(Ordering::Relaxed) {
+            // By a newer roster the board may be elsewhere.
+            self.take_over(&mut tick);
             self.links.scan(clock::now());
-            if self.raise_epoch(epoch) {
+            if self.raise_epoch() {
                 break;
             }
             std::thread::sleep(self.sensitivity);
@@ -151,8 +152,9 @@ impl Watch {
         }
     }
 
-    /// Whether the board has that epoch now.
-    fn raise_epoch(&mut self, epoch: u64) -> bool {
+    /// Whether the board has the epoch that this goes by now.
+    fn raise_epoch(&mut self) -> bool {
+        let epoch = self.mover.epoch();
         let is_there = self.links.raise_epoch(epoch);
         if is_there && self.seen_epoch < epoch {
             self.seen_epoch = epoch;
@@ -161,12 +163,20 @@ impl Watch {
         is_there
     }
 
-    fn look(&mut self, tick: &mut Tick) {
+    fn take_over(&mut self, tick: &mut Tick) {
         while let Some(Ok(adopted)) = self.adopts.as_ref().map(Receiver::try_recv) {
             self.adopt(adopted, tick);
         }
+    }
+
+    fn look(&mut self, tick: &mut Tick) {
+        self.take_over(tick);
         let now = clock::now();
         let rejected = self.loads.scan(now, &mut self.links, &mut tick.readings);
+        // The board may have been away when the roster was taken over.
+        if self.seen_epoch < self.mover.epoch() && self.links.last_scan().sites.iter().any(Option::is_some) {
+            self.raise_epoch();
+        }
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
             metrics.discarded_reads(rejected);
         }
@@ -246,7 +256,6 @@ impl Watch {
         } = adopted;
         let result = self.brain.adopt(&foreign, &sites, admission.as_ref(), reconfigure);
         if result.is_ok() {
-            self.raise_epoch(pool.epoch());
             let nodes = members.nodes.len();
             for slot in 0..nodes.max(self.members.nodes.len()) {
                 let (before, now) = (self.members.nodes.get(slot), members.nodes.get(slot));
@@ -277,9 +286,14 @@ impl Watch {
             if let (Some(adapter), Some(members)) = (&mut self.adapter, &adopted.adapter) {
                 adapter.adopt(members);
             }
+            // On the board that the roster names, before its nodes are looked at.
             self.links.adopt(&members);
             self.loads.adopt(&mut self.links, &records);
+            if members.board != self.members.board {
+                self.mover.change_boards();
+            }
             self.mover.adopt(pool, timing);
+            self.raise_epoch();
             if let (Some(gatekeeper), Some((_, promises))) = (&self.gatekeeper, &admission) {
                 gatekeeper.gate().adopt(promises, &last);
             }

@@ -8,9 +8,13 @@ use sidelong_layout::{
     WORDS_BYTES, WORDS_OWNERSHIP,
 };
 
-/// The name of the board's region. Parts with other cluster files have another board: they number sites and movers otherwise.
-pub fn board_region(cluster: u64) -> String {
-    format!("board-{cluster:016x}")
+/// The name of the board's region, which was handed to another node in the epoch `term`, if that is not 0. Parts with other cluster files have another board: they
+/// number sites and movers otherwise.
+pub fn board_region(cluster: u64, term: u64) -> String {
+    match term {
+        0 => format!("board-{cluster:016x}"),
+        _ => format!("board-{cluster:016x}-{term}"),
+    }
 }
 
 /// The name of the region with a node's load record and acknowledgement.
@@ -42,8 +46,9 @@ pub struct BoardInit {
     pub nodes: u16,
 }
 
-/// Exposes the board, with the first contents of its first `sites`, and the epoch of the newest roster, or finds it if another process of the machine has exposed it already. Over shared memory it has no
-/// owner and outlives every process. On other fabrics it belongs to the calling process, and is lost with it.
+/// Exposes the board of that term, with the first contents of its first `sites`, and the epoch of the newest roster, or finds it if another process
+/// of the machine has exposed it already. Over shared memory it has no owner and outlives every process. On other fabrics it belongs to the
+/// calling process, and is lost with it.
 ///
 /// If it is unknown whether the nodes are still at their configured sites, budgets start at no node at all, which the
 /// first mover repairs after two leases. They start at a generation above any that an earlier board can have reached
@@ -56,11 +61,11 @@ pub fn expose_board(
     host: &Host,
     map: BoardMap,
     sites: &[BoardInit],
-    epoch: u64,
+    (term, epoch): (u64, u64),
     instance: Instance,
 ) -> Result<Region, Error> {
     let spec = RegionSpec {
-        name: &board_region(instance.cluster),
+        name: &board_region(instance.cluster, term),
         kind: RegionKind::Board,
         len: map.len(),
         access: Access::Atomic,

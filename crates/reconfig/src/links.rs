@@ -32,6 +32,8 @@ pub struct Members {
     pub nodes: Slots<String>,
     /// Edges and fronts. Without any, what they state is not read.
     pub fronts: Slots<FrontMember>,
+    /// Which board they use: the epoch in which it was handed to another node, or 0.
+    pub board: u64,
 }
 
 /// Who is in the cluster, as all threads of a process see it while that changes.
@@ -88,12 +90,15 @@ pub struct Links {
     scanner: Scanner,
     words: Words,
     access: Access,
+    cluster: u64,
 }
 
 /// The words as last read. In a scan the nodes come first, then the sites.
 struct Words {
     map: BoardMap,
     board: LinkRef,
+    /// [`Members::board`].
+    term: u64,
     /// As many as the cluster has room for.
     nodes: Vec<Option<NodeLinks>>,
     fronts: Vec<Option<FrontLink>>,
@@ -182,14 +187,13 @@ impl Links {
         access: Access,
     ) -> Self {
         let patience = Patience { answers: OPERATION_MAX, ..Patience::default() };
-        let board = board_region(initiator.cluster());
+        let (cluster, term) = (initiator.cluster(), members.board);
         let mut scanner = Scanner::new(directory, initiator, (nodes, map.sites), patience);
-        // Its items are those of the sites that there are.
-        let (shapes, items) = (&[(RegionKind::Board, map.len())], nodes..nodes);
-        let board = scanner.link(&Target { region: &board, shapes, guess: 0, access, items });
+        let board = link_board(&mut scanner, (cluster, term), map, access, nodes);
         let words = Words {
             map,
             board,
+            term,
             nodes: (0..nodes).map(|_| None).collect(),
             fronts: Vec::new(),
             has_site: vec![false; map.sites],
@@ -201,7 +205,7 @@ impl Links {
             sites: vec![None; map.sites],
             is_restless: true,
         };
-        let mut links = Links { scanner, words, access };
+        let mut links = Links { scanner, words, access, cluster };
         links.adopt(members);
         links
     }
@@ -211,8 +215,13 @@ impl Links {
     /// # Panics
     /// If there are more sites or nodes than there is room for.
     pub fn adopt(&mut self, members: &Members) {
-        let Links { scanner, words, access } = self;
+        let Links { scanner, words, access, cluster } = self;
         let (access, is_changed) = (*access, *access == Access::Atomic);
+        if std::mem::replace(&mut words.term, members.board) != members.board {
+            scanner.unlink(words.board);
+            words.board = link_board(scanner, (*cluster, words.term), words.map, access, words.nodes.len());
+            words.sites.fill(None);
+        }
         for slot in 0..words.has_site.len() {
             let has_site = members.sites.get(slot).is_some();
             if std::mem::replace(&mut words.has_site[slot], has_site) != has_site {
@@ -468,6 +477,18 @@ impl Links {
             Reply::Lost => None,
         }
     }
+}
+
+/// Links to the board. Its items come after those of the nodes, as many as there are sites.
+fn link_board(
+    scanner: &mut Scanner,
+    (cluster, term): (u64, u64),
+    map: BoardMap,
+    access: Access,
+    nodes: usize,
+) -> LinkRef {
+    let (region, shapes) = (&*board_region(cluster, term), &[(RegionKind::Board, map.len())]);
+    scanner.link(&Target { region, shapes, guess: 0, access, items: nodes..nodes })
 }
 
 impl Words {

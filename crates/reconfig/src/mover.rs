@@ -273,6 +273,17 @@ impl Mover {
         (self.pool, self.timing) = (pool, timing);
     }
 
+    /// Leaves what is under way to whoever repairs it, because the board begins anew elsewhere, and nothing that is known of the one before holds there.
+    /// Its first repairs count the nodes of each site, as after the death of a mover.
+    pub fn change_boards(&mut self) {
+        let sites = self.memos.len();
+        self.tasks.clear();
+        self.memos = vec![Memo::default(); sites];
+        self.counters = vec![UpdateCounter::default(); sites];
+        self.looked = vec![0; sites];
+        self.wrong_since = vec![None; sites];
+    }
+
     /// Whether nothing is in progress.
     pub fn is_idle(&self) -> bool {
         self.tasks.is_empty()

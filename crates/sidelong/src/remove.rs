@@ -25,7 +25,8 @@ const REMOVE_END: &str = "\
 Moves wait for an edge or front that says nothing, because it may have requests at their node. `sidelong status` and
 sidelong_edge_moves_waiting_seconds name it. Once you have made sure that nothing of it is left, this command has them go on.
 The keys of a cache that has died are out of reach until it is back: nothing is stored under them. With this command the other caches take
-them over. A node on another machine that does not answer may leave after this command. If the part is started again, it belongs to the
+them over. A node on another machine that does not answer may leave after this command, and if it had the board, by which all
+move nodes, another node has it from then on. If the part is started again, it belongs to the
 cluster again. Its entry stays in the file.
 
 Exit codes: 0 once no part waits for it; 2 if not, with the reason.

@@ -191,6 +191,14 @@ struct Report<'a> {
     closed_at_accept: u64,
     /// Whether no edge can read the board.
     board_is_away: bool,
+    /// The node that has it, and the one that is to give it up to that one; on one machine it is in no node's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    board_at: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    board_from: Option<&'a str>,
+    /// Whether a person may say that nothing is left of a node.
+    #[serde(skip)]
+    can_be_lost: bool,
     sites: Vec<SiteReport<'a>>,
     nodes: Vec<NodeReport<'a>>,
     /// The caches of this machine, by name, and the share of the keys that each has.
@@ -276,9 +284,7 @@ impl<'a> Report<'a> {
         let etcd = self.etcd.iter().map(|why| format!("the parts go on by what they know: {why}\n"));
         let behind = self.behind.iter().map(|behind| behind.plain(self.epoch));
         let silent = self.silent.iter().map(Silent::plain);
-        let board = self.nodes.first().filter(|_| self.board_is_away).map(|first| {
-            format!("the board cannot be read, so that no node moves: on several machines {} has it, start that\n", first.name)
-        });
+        let board = self.board_is_away.then(|| self.plain_board());
         let caches = self.caches.iter().filter_map(|(name, share)| {
             let said = match share {
                 Share::Has => return None,
@@ -298,10 +304,30 @@ impl<'a> Report<'a> {
         etcd.chain(behind).chain(silent).chain(board).chain(caches).collect()
     }
 
+    /// What to do about a board that is away.
+    fn plain_board(&self) -> String {
+        let lost = |name: &str| match self.can_be_lost {
+            true => format!(
+                "; or, if nothing of it is left, `sidelong remove {name} --lost --config FILE` gives the board to another node"
+            ),
+            false => String::new(),
+        };
+        let what = match (self.board_at, self.board_from) {
+            (Some(to), Some(from)) => format!(
+                ": {from} was to give it up to {to}. Start or continue both, and `sidelong cluster apply` of the same file goes on with that{}",
+                lost(from)
+            ),
+            (Some(at), None) => format!(": {at} has it, start that{}", lost(at)),
+            (None, _) => String::new(),
+        };
+        format!("the board cannot be read, so that no node moves{what}\n")
+    }
+
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
         let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         let nodes: Vec<_> = cluster.nodes.values().map(|node| NodeReport::new(node, &statuses)).collect();
         let moves = cluster.baseline.configuration == Configuration::Reconfigured;
+        let holder = cluster.board_holder().and_then(|slot| cluster.nodes.get(slot));
         Report {
             cluster: &cluster.name,
             epoch: cluster.epoch,
@@ -311,6 +337,9 @@ impl<'a> Report<'a> {
             rule: cluster.admission.rule,
             edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),
             board_is_away: moves && !statuses.is_empty() && statuses.iter().all(|status| status.misses_board),
+            board_at: holder.filter(|_| cluster.secret.is_some()).map(|node| &*node.name),
+            board_from: cluster.standing.board.from.as_deref(),
+            can_be_lost: cluster.etcd.is_some(),
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
             sites: cluster.sites.values().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,

@@ -113,6 +113,12 @@
 //! Where a site's requests are cut ([`Drain::Cut`]), fronts end them themselves once the node has drained for as long as a drain
 //! may last, and the mover waits somewhat longer ([`CUT_NS_MAX`]). The protocol is the same: the counts decide.
 //!
+//! # A board that begins anew
+//! Where the board is memory of one process, it may go to another ([`Word`]): the old one is gone before the new one begins, with free locks and
+//! budgets of no node. Reservations of the old one that are still alive expect nodes' words from before a repair by the new one, which raises
+//! them as it counts. A mover reads the old epoch no more, and so gives back what drains. It must forget what it has seen of the old locks: the words of
+//! new ones may be the same. `tests/it/model` has both as controls that must fail.
+//!
 //! # Words that no mover wrote
 //! Memory may hold anything: another program wrote there, or a bit flipped. A mover does not act on a word that no mover
 //! of the cluster can have written ([`Pool`]), and [`Move::repair`] puts it right. From any contents of all words the

@@ -30,6 +30,9 @@ pub(super) const RESTORED: u64 = 1000;
 pub(super) const TROUBLE: &str = "etcd.trouble";
 /// Most bytes of that which are read.
 const TROUBLE_BYTES_MAX: u64 = 4096;
+/// The latest addition to rosters that this release knows: 1 is that the board may be handed over. A roster that uses a later one is of a newer
+/// release, and this one would drop what that means.
+const KNOWN: u32 = 1;
 /// How a copy begins.
 const TITLE: &str = "# sidelong roster, check ";
 
@@ -54,6 +57,9 @@ pub struct Roster {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) epoch: u64,
+    /// The latest addition that it uses.
+    #[serde(default)]
+    needs: u32,
     #[serde(flatten)]
     standing: Standing,
     founding: u64,
@@ -73,6 +79,7 @@ impl Head {
         let capacity = capacity.map_or([0; 4], |of| [of.sites, of.nodes, of.fronts, of.caches]);
         Head {
             epoch: roster.epoch,
+            needs: u32::from(roster.standing.board.term > 0),
             standing: roster.standing.clone(),
             founding: founding.unwrap_or_default(),
             capacity,
@@ -121,7 +128,8 @@ impl Roster {
     pub(super) fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<Roster> {
         let text = read(run, COPIES[0]).ok()?;
         let (head, body) = Roster::checked(&text)?;
-        file.to_toml().is_ok_and(|file| file == body).then(|| head.with(file.clone()))
+        let is_it = head.needs <= KNOWN && file.to_toml().is_ok_and(|file| file == body);
+        is_it.then(|| head.with(file.clone()))
     }
 
     /// What it means.
@@ -180,14 +188,15 @@ impl Roster {
     ///
     /// # Errors
     /// If somebody has.
-    pub(super) fn is_still(&self, last: &Roster) -> Result<(), Failure> {
+    pub(crate) fn is_still(&self, last: &Roster) -> Result<(), Failure> {
         let has_same_file = if self.text.is_some() && last.text.is_some() {
             // What its hosts mean may have changed meanwhile.
             self.text == last.text
         } else {
             self.file == last.file
         };
-        if self.has_members_of(last) && has_same_file {
+        let has_same_board = self.standing.board == last.standing.board;
+        if self.has_members_of(last) && has_same_file && has_same_board {
             return Ok(());
         }
         Err(Failure::new("somebody else has changed the cluster at this moment: look, and try again"))
@@ -243,6 +252,9 @@ impl Roster {
     /// One that is kept in a run directory, or in etcd for the parts that have that run directory.
     pub(super) fn parse(text: &str, run: &RunDirectory) -> Result<Roster, String> {
         let (head, body) = Roster::checked(text).ok_or("it was damaged, or cut short")?;
+        if head.needs > KNOWN {
+            return Err("it is of a newer release than this one: upgrade this machine".to_owned());
+        }
         let (mut file, hosts) =
             ClusterFile::parse_adopted(body, COPIES[0]).map_err(|error| error.to_string())?;
         let text = file.etcd.is_some().then(|| body.to_owned());

@@ -46,7 +46,7 @@ pub(super) enum Class {
 }
 
 pub(super) const REACH: &str = "parts find and reach each other by it";
-pub(super) const BOARD: &str = "the first node has the board, by which all move nodes";
+pub(super) const BOARD: &str = "it has the board, by which all move nodes";
 pub(super) const STAYS: &str =
     "others may wait for its requests: add one under another name, and have this one leave";
 pub(super) const TAKEN: &str = "another node is there until it restarts";

@@ -34,6 +34,10 @@ impl Desk {
         lock(&self.regions).insert(name.to_owned(), locator);
     }
 
+    pub(super) fn withdraw(&self, name: &str) {
+        lock(&self.regions).remove(name);
+    }
+
     pub(super) fn serve(&self, kind: u8, open: Open) {
         assert!(kind != FIND, "regions are found by the endpoint itself");
         lock(&self.services).insert(kind, open);

@@ -102,6 +102,11 @@ impl Endpoint {
         }
     }
 
+    /// Publishes a region no more.
+    pub fn withdraw(&self, region: &str) {
+        self.server.shared.desk.withdraw(region);
+    }
+
     /// Answers requests of `kind` from now on. For each session, `open` makes the answering function when the first
     /// such request arrives. That function runs on the endpoint's thread, so it must not block, and it must not own the
     /// endpoint.

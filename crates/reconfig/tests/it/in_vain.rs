@@ -1,5 +1,6 @@
 //! How often a mover tries what cannot succeed.
 
+use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, Instance, NodeId, Ownership, SiteId};
 use sidelong_reconfig::{FrontMember, Links, Mover, Protocol, expose_front};
 use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
@@ -120,4 +121,33 @@ fn a_board_that_is_away_is_tried_less_and_less_often() {
     let _board = cluster.board();
     let waited = edge.run_until_moved();
     assert!(waited <= WAIT_MS_MAX + LEASE_MS, "{waited} ms");
+}
+
+/// Its lock, and what is on its way under that, are of no use to the new one.
+#[test]
+fn a_board_that_begins_elsewhere_settles_what_was_under_way() {
+    let cluster = Idle::start(NODES, SITES);
+    let old = cluster.board();
+    let front = expose_front(&cluster.host, "edge2", NODES, Instance::alone(1)).unwrap();
+    let fronts = || ["edge1", "edge2"].map(|name| FrontMember { name: name.to_owned(), is_led: false });
+    let pool = pool().with_fronts([0, 1].map(EdgeId::new));
+    let mut edge = Edge::new(cluster.links(fronts()), pool.clone());
+    edge.run_for(10);
+    assert!(!edge.mover.is_idle(), "the other front keeps a node draining");
+    let words = |board: &Region| (0..board.key().len).step_by(8).map(|at| board.load(at)).collect::<Vec<_>>();
+    let left = words(&old);
+
+    let _new = cluster.board_of(1);
+    edge.links.adopt(&cluster.members(fronts(), 1));
+    edge.mover.change_boards();
+    assert!(edge.mover.is_idle());
+    drop(front);
+    edge.run_until_moved();
+    edge.run_for(4 * LEASE_MS);
+    let scan = edge.links.last_scan();
+    let serving = scan.ownerships.iter().filter(|own| own.is_some_and(|own| own.serves(SiteId::new(0))));
+    let serving = serving.count();
+    let budget = scan.sites[0].map(|site| usize::from(site.budget.current));
+    assert_eq!(budget, Some(serving), "it counts what serves");
+    assert_eq!(words(&old), left, "nobody has changed the old one");
 }

@@ -23,7 +23,7 @@ fn a_node_is_done_when_its_server_counts_no_request() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let map = board_map(2, 1);
     let site = BoardInit { floor: 1, nodes: 1 };
-    let _board = expose_board(&host, map, &[site, site], 0, Instance::alone(1)).unwrap();
+    let _board = expose_board(&host, map, &[site, site], (0, 0), Instance::alone(1)).unwrap();
     let _words = expose_words(&host, "n0", Some(SiteId::new(0)), Instance::alone(1)).unwrap();
     // In the place of the kernel's map.
     let memory = File::from(memfd_create("map", MemfdFlags::CLOEXEC).unwrap());

@@ -16,8 +16,8 @@ fn words_are_seen_and_not_changed() {
         let directory = tempfile::tempdir().unwrap();
         let host = tcp.unwrap_or_else(|| Host::Shm(ShmHost::new(directory.path())));
         let map = board_map(1, 1);
-        let board =
-            expose_board(&host, map, &[BoardInit { floor: 1, nodes: 1 }], 0, Instance::alone(1)).unwrap();
+        let board = expose_board(&host, map, &[BoardInit { floor: 1, nodes: 1 }], (0, 0), Instance::alone(1))
+            .unwrap();
         let words = expose_words(&host, "n1", Some(SiteId::new(0)), Instance::alone(5)).unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
         for region in [&board, &words] {
@@ -43,7 +43,7 @@ fn a_site_that_joins_is_read_from_the_next_scan_on() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let map = board_map(2, 1);
     let starts = [BoardInit { floor: 1, nodes: 1 }; 2];
-    let board = expose_board(&host, map, &starts, 0, Instance::alone(1)).unwrap();
+    let board = expose_board(&host, map, &starts, (0, 0), Instance::alone(1)).unwrap();
     let run = RunDirectory::open(directory.path()).unwrap();
     let with = |sites| members(&["n1".to_owned()], sites);
     let mut links = Links::new(Arc::new(run), Initiator::new(), (1, map), &with(1));

@@ -1,6 +1,6 @@
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use sidelong_config::ClusterFile;
+use sidelong_config::{BoardStanding, ClusterFile, Etcd, Secret};
 use sidelong_edge::NodeStatus;
 
 use super::*;
@@ -99,7 +99,7 @@ fn a_site_without_a_node_and_a_board_that_is_away_have_a_line() {
         let asked = ["edge1", "edge2"].into_iter().zip(statuses.map(Ok)).collect();
         let text = Report::new(&cluster, &asked).plain();
         [
-            "the board cannot be read, so that no node moves: on several machines n1 has it",
+            "the board cannot be read, so that no node moves\n",
             "\nbeta has no node that answers",
             "\nalpha has no node",
         ]
@@ -110,7 +110,21 @@ fn a_site_without_a_node_and_a_board_that_is_away_have_a_line() {
     assert_eq!(lines([away.clone(), first()]), [false, true, false], "one edge reads it");
     let mut failing = away.clone();
     failing.nodes.iter_mut().for_each(|node| node.is_failing = true);
-    assert_eq!(lines([away, failing]), [true, true, true]);
+    assert_eq!(lines([away.clone(), failing]), [true, true, true]);
+
+    // Where it is memory of a node, that is named, and what to do if it is no more.
+    let mut of_several = cluster.clone();
+    of_several.secret = Some(Secret::File("/secret".into()));
+    let line = |cluster: &Cluster| {
+        let text = Report::new(cluster, &vec![("edge1", Ok(away.clone()))]).plain();
+        text.lines().find(|line| line.starts_with("the board")).unwrap().to_owned()
+    };
+    assert!(line(&of_several).ends_with("no node moves: n1 has it, start that"), "{}", line(&of_several));
+    of_several.etcd = Some(Etcd::default());
+    assert!(line(&of_several).contains("`sidelong remove n1 --lost"), "{}", line(&of_several));
+    let (node, from) = (Some("n3".to_owned()), Some("n1".to_owned()));
+    of_several.standing.board = BoardStanding { term: 1, node, from };
+    assert!(line(&of_several).contains(": n1 was to give it up to n3."), "{}", line(&of_several));
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl Cluster {
     fn host(&self, machine: Machine) -> SimHost {
         match machine {
             Machine::Node(node) => self.network.host(&self.nodes[node.index()].name),
-            Machine::Board => self.network.host(&board_region(0)),
+            Machine::Board => self.network.host(&board_region(0, 0)),
         }
     }
 
@@ -227,8 +227,8 @@ fn began_ms(network: &Network) -> u64 {
 }
 
 fn expose_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
-    let (host, instance) = (Host::Sim(network.host(&board_region(0))), Instance::alone(began_ms(network)));
-    let board = expose_board(&host, MAP, first, 0, instance).unwrap();
+    let (host, instance) = (Host::Sim(network.host(&board_region(0, 0))), Instance::alone(began_ms(network)));
+    let board = expose_board(&host, MAP, first, (0, 0), instance).unwrap();
     keys.publish(board.key()).unwrap();
     board
 }

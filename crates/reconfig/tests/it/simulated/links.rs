@@ -195,7 +195,7 @@ fn losses_do_not_hide_what_needs_repair() {
 
 /// As a mover leaves it that dies at the wrong moment.
 fn take_from_budget(cluster: &Cluster, site: SiteId) {
-    let key = cluster.keys.find(&board_region(0), RegionKind::Board, MAP.len(), Access::Atomic).unwrap();
+    let key = cluster.keys.find(&board_region(0, 0), RegionKind::Board, MAP.len(), Access::Atomic).unwrap();
     let mut initiator = Initiator::new();
     let link = initiator.connect(&key, MILLI).unwrap();
     let budget = cluster.truth().budgets[site.index()];

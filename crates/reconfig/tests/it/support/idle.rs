@@ -31,15 +31,25 @@ impl Idle {
 
     /// Exposes the board of one owner, until the region is dropped. No site has a floor.
     pub(crate) fn board(&self) -> Region {
-        let nodes = |site| if site == 0 { self.names.len() as u16 } else { 0 };
+        self.board_of(0)
+    }
+
+    /// As [`Idle::board`], after it was handed over so often.
+    pub(crate) fn board_of(&self, term: u64) -> Region {
+        let nodes = |site| if (site, term) == (0, 0) { self.names.len() as u16 } else { 0 };
         let first: Vec<_> = (0..self.sites).map(|site| BoardInit { floor: 0, nodes: nodes(site) }).collect();
-        expose_board(&self.host, board_map(self.sites, 1), &first, 0, Instance::alone(1)).unwrap()
+        expose_board(&self.host, board_map(self.sites, 1), &first, (term, 0), Instance::alone(1)).unwrap()
     }
 
     /// As a mover reads them that knows these fronts.
     pub(crate) fn links(&self, fronts: impl IntoIterator<Item = FrontMember>) -> Links {
         let run = Arc::new(RunDirectory::open(self.directory.path()).unwrap());
-        let members = Members { fronts: fronts.into_iter().collect(), ..members(&self.names, self.sites) };
-        Links::new(run, Initiator::new(), (self.names.len(), board_map(self.sites, 1)), &members)
+        let room = (self.names.len(), board_map(self.sites, 1));
+        Links::new(run, Initiator::new(), room, &self.members(fronts, 0))
+    }
+
+    /// All nodes and sites, with these fronts, by the board of that term.
+    pub(crate) fn members(&self, fronts: impl IntoIterator<Item = FrontMember>, board: u64) -> Members {
+        Members { fronts: fronts.into_iter().collect(), board, ..members(&self.names, self.sites) }
     }
 }

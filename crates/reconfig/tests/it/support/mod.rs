@@ -52,7 +52,8 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::Shm(ShmHost::new(directory.path()));
         let sites = FIRST.map(|nodes| BoardInit { floor: FLOOR, nodes });
-        let board = expose_board(&host, board_map(SITES, OWNERS), &sites, 0, Instance::alone(1)).unwrap();
+        let board =
+            expose_board(&host, board_map(SITES, OWNERS), &sites, (0, 0), Instance::alone(1)).unwrap();
         let nodes: Vec<_> = homes().enumerate().map(|(node, site)| expose_node(&host, node, site)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let agents = {

@@ -50,7 +50,7 @@ impl Model for Checked {
         fn always(name: &'static str, holds: fn(&Checked, &World) -> bool) -> Property<Checked> {
             Property::always(name, holds)
         }
-        vec![
+        let all = vec![
             always(FLOORS, |model, world| world.floors_hold(&model.setup)),
             always(BUDGETS, |model, world| world.budgets_hold(&model.setup)),
             always(EXCLUSION, |model, world| world.locks_exclude(&model.setup)),
@@ -65,7 +65,12 @@ impl Model for Checked {
                 !world.has_ended(setup) || world.budgets_are_exact(setup)
             }),
             Property::sometimes(MOVES, |_: &Checked, world: &World| world.moves() > 0),
-        ]
+        ];
+        // A board that begins anew does not know who has locks, and what is on its way under them.
+        let board_goes = self.setup.changes.contains(&Change::BoardGoes);
+        let holds =
+            |property: &Property<Self>| !board_goes || ![EXCLUSION, SETTLED, ONCE].contains(&property.name);
+        all.into_iter().filter(holds).collect()
     }
 }
 
@@ -219,6 +224,26 @@ fn a_site_that_leaves(faults: u8) -> Setup {
     }
 }
 
+/// Two edges that want a node each of a site that can spare one, and a front that joins, while the board goes to another node or after that.
+fn worlds_whose_board_goes(faults: u8) -> [(&'static str, Setup); 2] {
+    let floor = Setup {
+        floors: vec![1, 0],
+        homes: vec![Some(0); 2],
+        scripts: vec![vec![plan(0, 0, 1)], vec![plan(1, 0, 1)]],
+        changes: vec![Change::BoardGoes],
+        restarts: true,
+        losses: false,
+        ..with_fronts(true, 0, 0, faults)
+    };
+    let front = Setup {
+        changes: vec![Change::BoardGoes, Change::FrontJoins(0)],
+        losses: false,
+        restarts: true,
+        ..with_fronts(true, 1, 1, faults)
+    };
+    [("a floor while the board goes", floor), ("a front that joins after the board went", front)]
+}
+
 /// Explores all states, and returns the steps that were reached.
 fn check(name: &str, setup: Setup) -> BTreeSet<&'static str> {
     let covered = Arc::new(Mutex::new(BTreeSet::new()));
@@ -292,6 +317,8 @@ fn fronts() {
         check(name, setup);
     }
     check("a site that leaves", a_site_that_leaves(1));
+    let [(name, setup), _] = worlds_whose_board_goes(1);
+    check(name, setup);
 }
 
 /// As it was: a node acknowledges once it has no request, and another edge sends it one by an older look.
@@ -358,6 +385,31 @@ fn a_mover_that_has_read_the_epoch_gives_a_free_node_to_a_site_that_left() {
 #[test]
 fn a_repair_that_lands_a_node_at_a_site_that_closes_does_so_too_late() {
     must_fail("closing lands", LAWFUL, Setup { weakness: Weakness::ClosingLands, ..a_site_that_leaves(1) });
+}
+
+#[test]
+fn a_board_that_goes_takes_no_floor_along() {
+    for (name, setup) in worlds_whose_board_goes(0) {
+        check(name, setup);
+    }
+}
+
+#[test]
+fn two_boards_take_a_site_below_its_floor_and_hide_a_front() {
+    let [(name, floor), (other, front)] = worlds_whose_board_goes(0);
+    let weakness = Weakness::OldBoardStays;
+    // The second plan is made from the word as a repair by the new board has left it, and another's when budgets count nodes again.
+    let floors = vec![1, 0, 0];
+    let scripts = vec![vec![plan(0, 0, 1); 2], vec![plan(1, 0, 2)]];
+    let changes = vec![Change::BoardGoes, Change::SiteJoins(2)];
+    must_fail(name, FLOORS, Setup { weakness, floors, scripts, changes, ..floor });
+    must_fail(other, ENDED, Setup { weakness, ..front });
+}
+
+#[test]
+fn a_lock_of_a_new_board_was_not_held_as_long_as_one_of_the_old() {
+    let [(name, setup), _] = worlds_whose_board_goes(0);
+    must_fail(name, LAWFUL, Setup { weakness: Weakness::MemosKept, ..setup });
 }
 
 /// A world in which the property must fail, and the shortest history that shows it.

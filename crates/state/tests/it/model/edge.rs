@@ -98,7 +98,7 @@ impl Edge {
 
     /// Starts the next plan, if there is one.
     pub(crate) fn begin(&mut self, setup: &Setup, now: Time, memory: &Memory) {
-        self.learn(memory);
+        self.learn(setup, memory);
         while let Some(&plan) = setup.scripts[self.index].get(self.next_plan) {
             if self.roster.closes(plan.site().index(), setup) {
                 self.next_plan += 1;
@@ -120,10 +120,15 @@ impl Edge {
         }
     }
 
-    /// Takes the newest roster, if the board says that there is one.
-    fn learn(&mut self, memory: &Memory) {
-        if memory.epoch > self.roster.epoch {
-            self.roster = memory.roster.clone();
+    /// Takes the newest roster of which the board tells, if that is newer.
+    fn learn(&mut self, setup: &Setup, memory: &Memory) {
+        let hears = setup.weakness != Weakness::OldBoardStays || self.index > 0;
+        if hears && memory.epoch > self.roster.epoch {
+            let term = self.roster.term(setup);
+            self.roster = Roster::of_epoch(memory.epoch);
+            if self.roster.term(setup) != term && setup.weakness != Weakness::MemosKept {
+                self.memos.fill(Memo::default());
+            }
         }
     }
 
@@ -149,7 +154,7 @@ impl Edge {
 
     /// Watches a site whose lock is held.
     pub(crate) fn watch(&mut self, site: SiteId, setup: &Setup, now: Time, memory: &Memory) {
-        self.learn(memory);
+        self.learn(setup, memory);
         let memo = self.memos[site.index()];
         let repair = Move::repair(site, self.holder(), self.roster.pool(setup), timing(), memo);
         self.start(Machine::Leased(repair), setup, now, memory);
@@ -226,7 +231,7 @@ impl Edge {
             self.drained_at = Some(memory.epoch);
         }
         let tenure = self.tenure.unwrap_or(memory.freed(site));
-        Flight { op, edge: self.index, site, tenure }
+        Flight { op, edge: self.index, site, tenure, term: self.roster.term(setup) }
     }
 
     fn end(&mut self, outcome: Outcome, setup: &Setup, now: Time, memory: &Memory) {

@@ -12,6 +12,9 @@ use crate::model::world::{Protocol, Setup, Weakness};
 /// The one rule that a node out of reach of a repair may break.
 pub(crate) const LATE: &str = "an operation took effect after its lock was freed";
 
+/// The generation of the budgets of a board that begins anew.
+const NEW_BOARD: u64 = 1000;
+
 /// An operation in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Flight {
@@ -20,7 +23,12 @@ pub(crate) struct Flight {
     pub(crate) edge: usize,
     pub(crate) site: SiteId,
     pub(crate) tenure: u32,
+    /// Which board the sender uses ([`Roster::term`]).
+    pub(crate) term: usize,
 }
+
+/// A board that another node had: its locks, budgets and epoch.
+type OldBoard = (Vec<u64>, Vec<u64>, u64);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Memory {
@@ -34,6 +42,8 @@ pub(crate) struct Memory {
     /// The newest roster, and the epoch on the board.
     pub(crate) roster: Roster,
     pub(crate) epoch: u64,
+    /// The board before this one, if it went.
+    old_board: Option<OldBoard>,
     /// Nodes whose word who closes a site has written anew.
     renewed: Vec<bool>,
     /// How often each lock was freed.
@@ -63,6 +73,7 @@ impl Memory {
             fronts: vec![Front::new(setup.homes.len()); setup.fronts],
             roster: Roster::FIRST,
             epoch: 0,
+            old_board: None,
             renewed: vec![false; setup.homes.len()],
             freed: vec![0; sites],
             broken: None,
@@ -97,9 +108,23 @@ impl Memory {
     pub(crate) fn enroll(&mut self, setup: &Setup) {
         self.roster = self.roster.next(setup).expect("enabled");
         self.renewed.fill(false);
-        if let Some(RosterChange::FrontIsLost(front)) = self.roster.last(setup) {
-            self.fronts[front].burn();
+        match self.roster.last(setup) {
+            Some(RosterChange::FrontIsLost(front)) => self.fronts[front].burn(),
+            Some(RosterChange::BoardGoes) => self.begin_board(setup),
+            _ => {}
         }
+    }
+
+    /// The board begins anew, with the epoch of the newest roster, and no budget from which a node could be taken.
+    fn begin_board(&mut self, setup: &Setup) {
+        let budget = |floor: &u16| Budget { floor: *floor, current: 0, generation: NEW_BOARD }.encode();
+        let budgets = setup.floors.iter().map(budget).collect();
+        let locks = vec![0; self.locks.len()];
+        self.old_board = Some((
+            std::mem::replace(&mut self.locks, locks),
+            std::mem::replace(&mut self.budgets, budgets),
+            std::mem::replace(&mut self.epoch, self.roster.epoch),
+        ));
     }
 
     /// Whether the next roster may be written. A site leaves once all can know that it closes, no node's word names it, and no mover can give
@@ -217,6 +242,10 @@ impl Memory {
     /// Executes an operation and checks what it changes.
     pub(crate) fn take_effect(&mut self, flight: Flight, setup: &Setup) -> Reply {
         let word = flight.op.word();
+        let is_of_this_board = flight.term == self.roster.term(setup);
+        if !is_of_this_board && let Some(reply) = self.at_old_board(flight.op, setup) {
+            return reply;
+        }
         let before = self.value(word);
         let Op::CompareAndSwap { expected, new, .. } = flight.op else {
             *self.place(word) = flight.op.applied_to(before);
@@ -233,6 +262,8 @@ impl Memory {
         // next one, and so to the holder before it.
         let is_repaired = !self.roster.has_site(flight.site.index(), setup)
             || !setup.changes.is_empty() && matches!(word, Word::Budget(_));
+        // What was under way when the board went is repaired by the next one.
+        let is_repaired = is_repaired || !is_of_this_board;
         let late = (flight.tenure != self.freed(flight.site) && !is_repaired).then_some(LATE);
         self.broken = self.broken.or(rule).or(late);
         *self.place(word) = match word {
@@ -251,6 +282,24 @@ impl Memory {
             self.freed[site.index()] += 1;
         }
         Reply::Value(expected)
+    }
+
+    /// What becomes of an operation on a word of the board that has gone; `None` if it is not one.
+    fn at_old_board(&mut self, op: Op, setup: &Setup) -> Option<Reply> {
+        let (locks, budgets, epoch) = self.old_board.as_mut()?;
+        let place = match op.word() {
+            Word::Lock(site) => &mut locks[site.index()],
+            Word::Budget(site) => &mut budgets[site.index()],
+            Word::Epoch => epoch,
+            Word::Counter(..) => return Some(Reply::Lost),
+            Word::Ownership(_) | Word::Ack(_) | Word::Front(..) => return None,
+        };
+        if setup.weakness != Weakness::OldBoardStays {
+            return Some(Reply::Lost);
+        }
+        let before = *place;
+        *place = op.applied_to(before);
+        Some(Reply::Value(before))
     }
 
     /// If the operation gave its sender a lock: the number of times that the lock had been freed.

@@ -21,6 +21,8 @@ pub(crate) enum Change {
     SiteCloses(usize),
     /// It has left, since no node's word names it.
     SiteLeaves(usize),
+    /// Another node has the board from now on, where it begins anew. The one before is gone.
+    BoardGoes,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -32,6 +34,11 @@ pub(crate) struct Roster {
 
 impl Roster {
     pub(crate) const FIRST: Roster = Roster { epoch: 0, changes: 0 };
+
+    /// Each has one change more than the one before.
+    pub(crate) fn of_epoch(epoch: u64) -> Self {
+        Roster { epoch, changes: epoch as usize }
+    }
 
     /// With the next change of the list.
     pub(crate) fn next(&self, setup: &Setup) -> Option<Roster> {
@@ -56,6 +63,11 @@ impl Roster {
 
     fn has_had(&self, change: Change, setup: &Setup) -> bool {
         setup.changes[..self.changes].contains(&change)
+    }
+
+    /// Which board it names: how often that went to another node.
+    pub(crate) fn term(&self, setup: &Setup) -> usize {
+        setup.changes[..self.changes].iter().filter(|change| **change == Change::BoardGoes).count()
     }
 
     pub(crate) fn has_site(&self, site: usize, setup: &Setup) -> bool {

@@ -59,6 +59,10 @@ pub(crate) enum Weakness {
     RestUnfenced,
     /// A repair lets a node land at a site that is about to leave.
     ClosingLands,
+    /// A board that another node has by now is not gone: who does not hear of that, such as the first edge, uses it.
+    OldBoardStays,
+    /// A mover takes a lock of a new board for one of the old that it has seen held for long.
+    MemosKept,
 }
 
 /// The constants of a world.
@@ -321,7 +325,13 @@ impl World {
                 self.faults_left -= 1;
                 self.corrupt(word, value);
             }
-            Action::Enroll => self.memory.enroll(setup),
+            Action::Enroll => {
+                self.memory.enroll(setup);
+                if self.memory.roster.last(setup) == Some(Change::BoardGoes) {
+                    // Its words are as wrong as after a fault.
+                    self.corrupted = Some(self.clock);
+                }
+            }
             Action::Renew(node) => self.memory.renew(node),
             Action::Announce => self.memory.epoch = self.memory.roster.epoch,
             Action::Learn(index) => self.edges[index].begin(setup, self.clock, &self.memory),
