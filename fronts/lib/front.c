@@ -266,7 +266,7 @@ static int open_file(struct file *of, uint32_t kind, char why[SIDELONG_WHY_BYTES
     return wrong ? fails(why, EPROTO, of->path, wrong) : 0;
 }
 
-/* Whether the regions are as long as those of so many nodes, sites and servers. */
+/* Whether the regions are as long as those of so many nodes, sites and servers; those of the next release may be longer. */
 static bool fit(const struct choice_region *choice, const struct region_header *workers)
 {
     size_t nodes = choice->nodes, sites = choice->sites, servers = choice->servers;
@@ -275,8 +275,8 @@ static bool fit(const struct choice_region *choice, const struct region_header *
     size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
     size_t workers_bytes = sizeof(struct workers_region) + nodes * sizeof(struct worker_node) + SLOTS * slot;
 
-    return nodes <= NODES_MAX && sites <= SITES_MAX && servers <= SERVERS_MAX && choice_bytes == choice->header.len
-           && workers_bytes == workers->len;
+    return nodes <= NODES_MAX && sites <= SITES_MAX && servers <= SERVERS_MAX && choice_bytes <= choice->header.len
+           && workers_bytes <= workers->len;
 }
 
 /* Maps both files; NULL, with errno, if that is impossible. */

@@ -14,7 +14,7 @@
 #define ATOMIC(type) _Atomic(type)
 #endif
 
-#define LAYOUT_VERSION 15
+#define LAYOUT_VERSION 16
 #define MAGIC 0x474e4f4c45444953ull
 #define SITES_MAX 4095
 #define NODES_MAX 16383
@@ -22,11 +22,11 @@
 #define SLOTS 128
 #define PLACES_MAX 128
 #define KIND_CHOICE 9
-#define LAYOUT_CHOICE 0x8417d69310184d07ull
+#define LAYOUT_CHOICE 0x520879503785204eull
 #define KIND_WORKERS 10
-#define LAYOUT_WORKERS 0xd534122b246f393aull
+#define LAYOUT_WORKERS 0x8831d90a9f0cd5c9ull
 #define KIND_KERNEL 5
-#define LAYOUT_KERNEL 0x88ccc6c9147c4e41ull
+#define LAYOUT_KERNEL 0x7e92230ee940b404ull
 
 #define VERDICT_PART_AT 33
 #define VERDICT_PART_MAX 0x7fffffffull
@@ -126,7 +126,7 @@ struct region_header {
     uint64_t len;
     uint64_t cluster;
     uint64_t epoch;
-    uint64_t reserved;
+    uint64_t extends;
 };
 _Static_assert(sizeof(struct region_header) == 64, "region_header");
 

@@ -26,8 +26,9 @@ const char *sidelong_check(const struct region_header *header, uint64_t room, ui
     if (header->kind != kind)
         return "a region, and not this one of a front";
     uint64_t layout = kind == KIND_CHOICE ? LAYOUT_CHOICE : LAYOUT_WORKERS;
-    if (header->layout_hash != layout) {
-        snprintf(text, size, "of layout %#018" PRIx64 ", this library reads %#018" PRIx64 ": install those of one release",
+    /* One of the next release begins with what this library reads. */
+    if (header->layout_hash != layout && header->extends != layout) {
+        snprintf(text, size, "of layout %#018" PRIx64 ", this library reads %#018" PRIx64 ": install the library of the front's release",
                  header->layout_hash, layout);
         return text;
     }

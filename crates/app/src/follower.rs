@@ -125,8 +125,9 @@ impl Follower {
             }
             return;
         }
-        let Some(newest) = Roster::read(&self.run) else { return };
-        let (epoch, adopted) = (newest.epoch, self.adopt(&newest));
+        let Some(mut newest) = Roster::read(&self.run) else { return };
+        let stays = self.keep_holder(&mut newest);
+        let (epoch, adopted) = (newest.epoch, self.adopt(&newest, stays.as_deref()));
         self.newest = newest;
         self.lookups.iter().for_each(|lookups| lookups.replace(&self.newest.hosts));
         match adopted {
@@ -149,21 +150,12 @@ impl Follower {
             return;
         }
         let mut found = self.newest.found_again(&self.run);
-        if let Ok(found) = &mut found
-            && let Some((_, before, now)) = self.staying_holder(found)
-        {
-            // Looked at again at the next lookup.
-            let hosts = found
-                .hosts
-                .iter_mut()
-                .filter(|(host, at)| **at == now && self.newest.hosts.get(*host) == Some(&before));
-            hosts.for_each(|(_, at)| *at = before);
-        }
+        let stays = found.as_mut().ok().and_then(|found| self.keep_holder(found));
         if found.as_ref().is_ok_and(|found| found.hosts == self.newest.hosts) {
             // Two of them at one place are nowhere as before.
             return;
         }
-        match found.and_then(|found| self.adopt(&found).map(|()| found)) {
+        match found.and_then(|found| self.adopt(&found, stays.as_deref()).map(|()| found)) {
             Ok(found) => {
                 self.not_found = None;
                 self.tell_of_moves(&found);
@@ -193,9 +185,9 @@ impl Follower {
         }
     }
 
-    fn adopt(&mut self, newest: &Roster) -> Result<(), Failure> {
-        let stays = self.staying_holder(newest).map(|(name, ..)| name);
-        let file = live(&self.file, &newest.file, &self.part, stays.as_deref())?;
+    /// The node `stays`, if any, is where it was.
+    fn adopt(&mut self, newest: &Roster, stays: Option<&str>) -> Result<(), Failure> {
+        let file = live(&self.file, &newest.file, &self.part, stays)?;
         let mut cluster = newest.of(&file)?;
         if cluster.standing.lost.contains(&self.part) {
             // Nobody waits for it any more, so an edge or front must not go on. If it is started again, it belongs to the cluster again.
@@ -210,19 +202,24 @@ impl Follower {
         Ok(())
     }
 
-    /// The node that has the board, where it was and where it is, if it has another address by `newest` and does not answer there: the board may
-    /// be in use where it was. A newer life of the node proves that the one before has ended.
-    fn staying_holder(&self, newest: &Roster) -> Option<(String, IpAddr, IpAddr)> {
+    /// The node that has the board, if it has another address by `newest` and does not answer there: the board may be in use where it was. Its
+    /// host means what it did, until a lookup finds that it answers. A newer life of the node proves that the one before has ended.
+    fn keep_holder(&self, newest: &mut Roster) -> Option<String> {
         newest.file.etcd.as_ref()?;
         let (old, new) = (self.file.cluster().ok()?, newest.cluster().ok()?);
         let holder = new.nodes.get(new.board_holder()?)?;
         let before = old.nodes.values().find(|node| node.name == holder.name)?.fabric_listen;
-        let answers = || {
-            let place = Place::new(&new);
-            place.is_ok_and(|place| place.presence(&holder.name, load_region(&holder.name)).runs())
-        };
-        let stays = before != holder.fabric_listen && !answers();
-        stays.then(|| (holder.name.clone(), before.ip(), holder.fabric_listen.ip()))
+        let place = (before != holder.fabric_listen).then(|| Place::new(&new))?;
+        if place.is_ok_and(|place| place.presence(&holder.name, load_region(&holder.name)).runs()) {
+            return None;
+        }
+        for (host, at) in &mut newest.hosts {
+            let meant = self.newest.hosts.get(host).copied();
+            if *at == holder.fabric_listen.ip() && meant == Some(before.ip()) {
+                *at = before.ip();
+            }
+        }
+        Some(holder.name.clone())
     }
 
     fn state(&self, epoch: u64) {

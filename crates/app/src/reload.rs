@@ -304,7 +304,12 @@ impl Steps<'_> {
             homes::hand_over(self.place, &mut self.last, &|_| (), &Names::new(), (self.wait, &NEVER))?;
         }
         if board::is_due(self.place, &self.last, self.new)? {
-            self.silent.extend(board::hand_over(self.place, &mut self.last, self.new, self.wait)?);
+            match board::hand_over(self.place, &mut self.last, self.new, self.wait) {
+                Ok(silent) => self.silent.extend(silent),
+                // It is lost in any case.
+                Err(Failure(why)) if board::may_stay(&self.last, self.new)? => tracing::warn!("{why}"),
+                Err(why) => return Err(why),
+            }
         }
         // A site that leaves keeps no node.
         if !left.sites.is_empty() {
@@ -402,8 +407,13 @@ impl Steps<'_> {
                     .to_owned(),
             );
         }
+        if self.last.standing.board.term != self.first.standing.board.term {
+            let holder = self.last.standing.board.node.clone().unwrap_or_default();
+            then.push(format!("{holder} has the board now"));
+        }
         let taken = std::mem::take(&mut self.taken);
         match self.hand() {
+            _ if taken.is_empty() => {}
             Ok(mut hand) => {
                 for (node, name, former) in taken {
                     let back = hand.turn_to(node, Wish::Resume).and_then(|()| hand.give_back(former));
@@ -435,6 +445,7 @@ impl Steps<'_> {
             return Ok(());
         }
         let mut hand = self.hand()?;
+        hand.announce()?;
         for (slot, node) in leave {
             let (slot, name) = (NodeId::new(slot), &node.name);
             hand.turn_to(slot, Wish::Drain)?;
@@ -451,7 +462,6 @@ impl Steps<'_> {
     fn hand(&self) -> Result<Hand, Failure> {
         let mut hand = Hand::new(Parts::new(self.last.cluster()?)?, NodeId::new(0), Wish::Drain)?;
         hand.waits = self.waits;
-        hand.announce()?;
         Ok(hand)
     }
 
@@ -462,6 +472,7 @@ impl Steps<'_> {
     fn close(&mut self, sites: &Names) -> Result<(), Failure> {
         self.change(|roster| roster.standing.closing = sites.clone())?;
         let (cluster, mut hand) = (self.last.cluster()?, self.hand()?);
+        hand.announce()?;
         let stays = cluster.sites.entries().find(|(_, site)| !sites.contains(&site.name));
         let stays = SiteId::new(stays.map_or(0, |(slot, _)| slot));
         let closing = cluster.sites.entries().filter(|(_, site)| sites.contains(&site.name));
@@ -616,6 +627,9 @@ fn alive(cluster: &Cluster, place: &Place) -> Result<Roster, Failure> {
             "without [etcd] only the parts of a cluster on one machine adopt a changed file: copy this one to each machine, and \
              restart one part after another; or let etcd have it (docs/cluster.md)",
         ));
+    }
+    if here.is_none() {
+        roster::legible(run)?;
     }
     here.ok_or_else(|| {
         let (name, place) = (&cluster.name, run.path().display());

@@ -29,7 +29,7 @@ pub(crate) use asked::answer;
 pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
 pub use kept::{Roster, age, epoch};
-pub(crate) use kept::{SeenEpoch, busy, directory, forget, keep, refuse, trouble};
+pub(crate) use kept::{SeenEpoch, busy, directory, forget, keep, legible, refuse, trouble};
 pub(crate) use lookups::Lookups;
 pub use place::Place;
 pub(crate) use place::secrets_of_parts;
@@ -157,6 +157,9 @@ pub(crate) fn enter(cluster: Cluster, part: &str) -> Result<Cluster, Failure> {
 /// What a part goes by that starts, with the roster to itself.
 fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Cluster, Failure> {
     let last = Roster::read(run);
+    if last.is_none() {
+        legible(run)?;
+    }
     let last = match last {
         Some(last) if last.file == *cluster.file => last,
         Some(last) if last.is_alive(run) => {

@@ -167,9 +167,10 @@ impl Region {
             let mut words = [0; HEADER_BYTES / 8];
             let read = file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0);
             words[HEADER_EPOCH / 8] = header.epoch;
+            let is_overwritten = words != header.words() && !header.has_grown(&bytemuck::cast(words));
             if file.metadata().is_ok_and(|found| found.len() < header.len) {
                 return Some("its file was truncated");
-            } else if read.is_ok() && words != header.words() {
+            } else if read.is_ok() && is_overwritten {
                 return Some("its header was overwritten");
             } else if has_no_name(file) {
                 return Some("its file was removed");

@@ -205,8 +205,13 @@ impl ShmHost {
         }
         match map(&file, spec.name, spec.instance.cluster, (spec.kind, spec.len), Access::Atomic) {
             Ok((header, memory)) => {
-                if lock == FlockOperation::NonBlockingLockExclusive {
-                    memory.fill(&RegionHeader { incarnation: spec.instance.incarnation, ..header }.words());
+                let is_own = lock == FlockOperation::NonBlockingLockExclusive;
+                let incarnation = if is_own { spec.instance.incarnation } else { header.incarnation };
+                let of_last = spec.kind.extends().is_some_and(|last| last.hash == header.layout_hash);
+                let memory = if header.len < spec.len as u64 { self.grown(&file, spec)? } else { memory };
+                // Others that have a common region by a longer layout go on with that.
+                if is_own || of_last {
+                    memory.fill(&header.taken_over(spec.kind, incarnation, spec.len).words());
                 }
                 Ok(Some(Region::of_file(memory, self.key(spec), file)))
             }
@@ -232,6 +237,16 @@ impl ShmHost {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// A file of the release before, with what this one has at its end.
+    fn grown(&self, file: &File, spec: &RegionSpec<'_>) -> Result<Memory, Error> {
+        let grown = (|| {
+            check_room(file, spec.len as u64)?;
+            fallocate(file, FallocateFlags::empty(), 0, spec.len as u64)?;
+            Memory::of_file(file, spec.len, Access::Atomic)
+        })();
+        grown.map_err(|source| Error::Create { path: self.path(spec.name), source })
     }
 
     fn key(&self, spec: &RegionSpec<'_>) -> Key {
@@ -302,6 +317,8 @@ fn map(
     let room = file.metadata().map_err(unmapped)?.len();
     let words = header_words(file).map_err(unmapped)?.unwrap_or_default();
     let header = RegionHeader::checked(&words, cluster, kind, len).map_err(other)?;
+    // One of the release before may be shorter.
+    let len = len.min(header.len as usize);
     if room < len as u64 {
         return Err(other(HeaderError::Length { found: room, expected: len as u64 }));
     }
@@ -320,7 +337,10 @@ fn header_words(file: &File) -> io::Result<Option<[u64; HEADER_BYTES / 8]>> {
 
 /// Whether the memory of `key` lies elsewhere, so that the file holds only a header of its kind.
 fn is_stub(file: &File, key: &Key) -> bool {
-    let is_one = |words| RegionHeader::checked(&words, 0, key.kind, HEADER_BYTES).is_ok();
+    let is_one = |words| {
+        let header = RegionHeader::checked(&words, 0, key.kind, HEADER_BYTES);
+        header.is_ok_and(|header| header.len == HEADER_BYTES as u64)
+    };
     key.len != HEADER_BYTES && header_words(file).is_ok_and(|words| words.is_some_and(is_one))
 }
 

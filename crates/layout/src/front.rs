@@ -9,6 +9,7 @@
 use std::sync::atomic::AtomicU64;
 
 use crate::describe::{Word, described};
+use crate::region::TAIL_BYTES;
 use crate::word::SEQUENCE_MAX;
 use crate::{HEADER_BYTES, NodeId, RegionHeader};
 
@@ -78,7 +79,7 @@ impl FrontMap {
 
     /// Length of the region.
     pub const fn len(self) -> usize {
-        HEADER_BYTES + self.nodes * 8
+        HEADER_BYTES + self.nodes * 8 + TAIL_BYTES
     }
 
     /// Whether it has no node.
@@ -98,5 +99,7 @@ const _: () = {
     assert!(
         FrontWord::decode(FrontWord { seen: Some(9), requests: u32::MAX }.encode()).requests == REQUESTS_MAX
     );
-    assert!(FrontMap { nodes: 3 }.node(NodeId::new(2)) == 80 && FrontMap { nodes: 3 }.len() == 88);
+    assert!(
+        FrontMap { nodes: 3 }.node(NodeId::new(2)) == 80 && FrontMap { nodes: 3 }.len() == 88 + TAIL_BYTES
+    );
 };

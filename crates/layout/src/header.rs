@@ -6,8 +6,10 @@ use crate::describe::described;
 
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
-/// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 15;
+/// Version of what all regions have in common. Builds in which it differs do not use each other's regions. What one kind of region holds has a
+/// hash of its own ([`RegionKind::layout_hash`](crate::RegionKind::layout_hash)), and may grow without a new version
+/// ([`RegionKind::extends`](crate::RegionKind::extends)).
+pub const LAYOUT_VERSION: u32 = 16;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -35,8 +37,9 @@ described! {
         pub cluster: u64,
         /// Epoch of the roster that the process goes by; 0 if it goes by its cluster file. Its own CPU stores it.
         pub epoch: u64,
-        /// Zero.
-        pub reserved: u64,
+        /// Hash of the layout that the writer's extends ([`RegionKind::extends`](crate::RegionKind::extends)): who has that reads no further. 0 if it
+        /// extends none.
+        pub extends: u64,
     }
 }
 

@@ -8,6 +8,7 @@ use core::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 
 use crate::describe::described;
+use crate::region::TAIL_BYTES;
 use crate::word::{ACK, BUDGET, LOCK, OWNERSHIP};
 use crate::{Detail, EdgeId, Hot, KERNEL_BYTES, LINE_BYTES, RegionHeader, RegionKind, SiteId};
 
@@ -63,7 +64,7 @@ pub const LOAD_ACK: usize = offset_of!(LoadRegion, ack);
 /// The detail part in a load region.
 pub const LOAD_DETAIL: usize = offset_of!(LoadRegion, detail);
 /// Length of a load region.
-pub const LOAD_BYTES: usize = size_of::<LoadRegion>();
+pub const LOAD_BYTES: usize = size_of::<LoadRegion>() + TAIL_BYTES;
 /// Kind and length of a region with a load record, kept by a thread or by the kernel.
 pub const LOAD_SHAPES: [(RegionKind, usize); 2] =
     [(RegionKind::Load, LOAD_BYTES), (RegionKind::Kernel, KERNEL_BYTES)];
@@ -71,7 +72,7 @@ pub const LOAD_SHAPES: [(RegionKind, usize); 2] =
 /// The ownership word in a node's words.
 pub const WORDS_OWNERSHIP: usize = offset_of!(WordsRegion, ownership);
 /// Length of a node's words.
-pub const WORDS_BYTES: usize = size_of::<WordsRegion>();
+pub const WORDS_BYTES: usize = size_of::<WordsRegion>() + TAIL_BYTES;
 
 /// The board: a line with the epoch of the cluster's newest roster, then for each site a line with its lock, one with its
 /// budget, and one with each edge's shared update counter (Balaji et al. 2004, 3.1.2; the paper keeps these with the
@@ -115,7 +116,7 @@ impl BoardMap {
 
     /// Length of the board's region.
     pub const fn len(self) -> usize {
-        size_of::<BoardRegion>() + self.sites * self.site_bytes()
+        size_of::<BoardRegion>() + self.sites * self.site_bytes() + TAIL_BYTES
     }
 
     /// Whether no site is on it.
@@ -125,10 +126,12 @@ impl BoardMap {
 }
 
 const _: () = {
-    assert!(LOAD_BYTES == 384 && WORDS_BYTES == 128);
+    assert!(size_of::<LoadRegion>() == 384 && size_of::<WordsRegion>() == 128);
     assert!(LOAD_HOT.is_multiple_of(LINE_BYTES) && LOAD_DETAIL.is_multiple_of(LINE_BYTES));
     let board = BoardMap { sites: 3, edges: 2 };
     assert!(
-        BoardMap::EPOCH == 64 && board.lock(SiteId::new(1)) == 128 + 4 * 64 && board.len() == 128 + 12 * 64
+        BoardMap::EPOCH == 64
+            && board.lock(SiteId::new(1)) == 128 + 4 * 64
+            && board.len() == 128 + 12 * 64 + TAIL_BYTES
     );
 };

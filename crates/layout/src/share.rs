@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::describe::{Word, described};
 use crate::policy::VERDICT;
+use crate::region::TAIL_BYTES;
 use crate::{NodeId, RegionHeader, SiteId};
 
 const SHARE: Word = Word::new("share", &[("in_flight", 24), ("answers", 40)]);
@@ -92,7 +93,7 @@ impl ShareMap {
 
     /// Length of the region.
     pub const fn len(self) -> usize {
-        offset_of!(ShareRegion, slot) + self.slots * size_of::<ShareSlot>()
+        offset_of!(ShareRegion, slot) + self.slots * size_of::<ShareSlot>() + TAIL_BYTES
     }
 
     /// Whether it has no slot.
@@ -104,5 +105,5 @@ impl ShareMap {
 const _: () = {
     let map = ShareMap { slots: 3 };
     assert!(ShareMap::INCARNATION == 24 && ShareMap::BEAT == 64 && map.node(NodeId::new(1)) == 144);
-    assert!(map.verdict(SiteId::new(0)) == 136 && map.len() == 176);
+    assert!(map.verdict(SiteId::new(0)) == 136 && map.len() == 176 + TAIL_BYTES);
 };

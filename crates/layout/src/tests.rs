@@ -59,26 +59,50 @@ fn another_layout_is_refused_by_name() {
     assert!(matches!(check(RegionHeader { len: 64, ..header }), Err(HeaderError::Length { found: 64, .. })));
 }
 
+/// It begins as this build's does. Whoever takes such a region over says so.
+#[test]
+fn a_region_of_the_next_release_is_read_as_far_as_it_is_known() {
+    let instance = Instance { cluster: 7, incarnation: 1 };
+    let own = RegionHeader::new(RegionKind::Load, instance, LOAD_BYTES);
+    let check =
+        |header: &RegionHeader| RegionHeader::checked(&header.words(), 7, RegionKind::Load, LOAD_BYTES);
+    let next = RegionHeader { layout_hash: 5, extends: own.layout_hash, len: own.len + 64, ..own };
+    assert_eq!(check(&next), Ok(next));
+    let cut_short = RegionHeader { len: own.len - 64, ..next };
+    assert!(matches!(check(&cut_short), Err(HeaderError::Length { .. })));
+    let longer = RegionHeader { len: own.len + 64, ..own };
+    assert!(matches!(check(&longer), Err(HeaderError::Length { .. })));
+
+    let last = RegionHeader { layout_hash: 4, len: own.len - 64, ..own };
+    for left in [next, last] {
+        let taken_over = left.taken_over(RegionKind::Load, 2, LOAD_BYTES);
+        assert_eq!(taken_over, RegionHeader { incarnation: 2, ..own });
+    }
+    assert!(own.has_grown(&RegionHeader { epoch: 3, ..next }) && !own.has_grown(&last));
+    assert!(!own.has_grown(&RegionHeader { incarnation: 2, ..next }), "another life has it");
+}
+
 /// Hashes are part of the wire format: if this fails, what such a region holds has changed, or its description has. Builds of before
-/// refuse regions of the kind. `cargo xtask headers` tells C of the change.
+/// refuse regions of the kind, unless [`RegionKind::extends`] has the hash from here, as the release before had it. `cargo xtask headers` tells C of
+/// the change.
 #[test]
 fn a_change_of_layout_is_seen() {
     let expected = [
-        (RegionKind::Load, "7433dc1a474c1c8e"),
-        (RegionKind::Words, "9f1e6cc7bf27414c"),
-        (RegionKind::Board, "267839141f7570f5"),
-        (RegionKind::Raw, "e25fa410d5fa8347"),
-        (RegionKind::Kernel, "88ccc6c9147c4e41"),
-        (RegionKind::Share, "dd8bce7b6db0d1d8"),
-        (RegionKind::Front, "99ba41a90e644145"),
-        (RegionKind::Choice, "8417d69310184d07"),
-        (RegionKind::Workers, "d534122b246f393a"),
-        (RegionKind::Cache, "7fa90b8655517d2a"),
-        (RegionKind::Claims, "7467f11c3ae42732"),
+        (RegionKind::Load, "7d4dd381905dbde1"),
+        (RegionKind::Words, "136a44a5c6570d91"),
+        (RegionKind::Board, "d63f4ad55c08d1f6"),
+        (RegionKind::Raw, "5f63d2fb4efc7250"),
+        (RegionKind::Kernel, "7e92230ee940b404"),
+        (RegionKind::Share, "4b675f35afa22f1b"),
+        (RegionKind::Front, "1b407f3e5b9d4d78"),
+        (RegionKind::Choice, "520879503785204e"),
+        (RegionKind::Workers, "8831d90a9f0cd5c9"),
+        (RegionKind::Cache, "eaabb32f62520fe1"),
+        (RegionKind::Claims, "835d87b47cf36849"),
     ];
     let hashes = RegionKind::ALL.iter().map(|kind| (*kind, format!("{:016x}", kind.layout_hash())));
     assert_eq!(hashes.collect::<Vec<_>>(), expected.map(|(kind, hash)| (kind, hash.to_owned())));
-    assert_eq!(LAYOUT_VERSION, 15);
+    assert_eq!(LAYOUT_VERSION, 16);
 }
 
 /// Whoever decodes a word may index by what it says.

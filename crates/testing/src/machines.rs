@@ -33,9 +33,14 @@ pub struct Machines {
 impl Machines {
     /// A site with one node and a site with two; each node on a machine of its own, and the edge on the last node's.
     pub fn three() -> Self {
-        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
+        Self::of(&[("alpha", 1), ("beta", 2)], 1)
+    }
+
+    /// Sites with these names and numbers of nodes, of which the first two are on machines of their own, and so many edges, at most two.
+    pub fn of(sites: &[(&str, usize)], edges: usize) -> Self {
+        let mut cluster = Cluster::new(sites);
         let others = vec![Cluster::new(&[("none", 1)]), Cluster::new(&[("none", 1)])];
-        cluster.file.edges.truncate(1);
+        cluster.file.edges.truncate(edges);
         cluster.file.cluster.fabric = Fabric::Tcp;
         cluster.file.cluster.secret_file = Some("secret".into());
         // Operations between two machines may take longer than on one.

@@ -1,6 +1,6 @@
 //! The steps: what each runs, in the order in which they run. Cheap ones come first, what needs the release build last.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -87,6 +87,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         name: "churn",
         proves: "a thousand nodes, and a hundred edges, sites and fronts of each proxy, come and go: nothing is cut, nothing grows",
         run: churn,
+    },
+    Step {
+        name: "upgrade",
+        proves: "parts of this build work with those of the last release that has a tag, and of one that adds to all that may grow; SIDELONG_SEED=N repeats it",
+        run: upgrade,
     },
     Step {
         name: "endurance",
@@ -199,6 +204,44 @@ fn at_random(run: &mut Run, tests: &str) -> Result<(), Failure> {
 fn churn(run: &mut Run) -> Result<(), Failure> {
     let mut tests = of_the_program(run, "churn::");
     tests.env("SIDELONG_ROUNDS", "1000");
+    run.must_test(tests)
+}
+
+fn upgrade(run: &mut Run) -> Result<(), Failure> {
+    let target = run.target()?;
+    let next = target.join("next");
+    let mut build = run.cargo(&["build", "--locked", "--bin", "sidelong", "--target-dir"]);
+    build.arg(&next).env("RUSTFLAGS", "--cfg sidelong_next");
+    run.must(build)?;
+    beside(run, &next)?;
+
+    let mut tag = Command::new("git");
+    let Ok(tag) =
+        exec::output(tag.current_dir(&run.root).args(["describe", "--tags", "--abbrev=0", "HEAD^"]))
+    else {
+        run.tally.skip("upgrade", "no release has a tag yet");
+        return Ok(());
+    };
+    let (last, checkout) = (target.join("last"), tempfile::tempdir());
+    let checkout = checkout.map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
+    let mut copy = Command::new("git");
+    copy.arg("clone").args(["--quiet", "--branch", tag.trim()]).arg(&run.root).arg(checkout.path());
+    run.must(copy)?;
+    let mut build = run.cargo(&["build", "--locked", "--bin", "sidelong", "--target-dir"]);
+    build.arg(&last).current_dir(checkout.path());
+    run.must(build)?;
+    beside(run, &last)
+}
+
+/// Parts of this build beside those of the one in that target directory.
+fn beside(run: &mut Run, target: &Path) -> Result<(), Failure> {
+    let tests =
+        ["test", "-p", "sidelong", "--locked", "--test", "it", "upgrade::releases", "--", "--nocapture"];
+    let mut tests = run.cargo(&tests);
+    tests.env("SIDELONG_RELEASE", target.join("debug")).env("SIDELONG_ROUNDS", "10");
+    if std::env::var_os(SEED).is_none() {
+        tests.env(SEED, std::process::id().to_string());
+    }
     run.must_test(tests)
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sidelong_config::{BoardStanding, Cluster, Node, Standing};
+use sidelong_reconfig::load_region;
 
 use super::members::Names;
 use super::{NEVER, await_parts};
@@ -19,9 +20,18 @@ use crate::roster::{Place, Presence, Roster};
 /// Whether another node is to have the board in a cluster that becomes `new`: the one that has it goes or is lost, or an earlier attempt was
 /// cut short.
 pub(super) fn is_due(place: &Place, last: &Roster, new: &Cluster) -> Result<bool, Failure> {
-    let cluster = last.cluster()?;
-    let stays = |holder: &Node| stays(new, holder) && !last.standing.lost.contains(&holder.name);
-    Ok(place.is_far() && (last.standing.board.from.is_some() || !holder(&cluster).is_some_and(stays)))
+    Ok(place.is_far() && (last.standing.board.from.is_some() || !is_kept(last, &last.cluster()?, new)))
+}
+
+/// Whether the board may be left with the node that has it, though that is lost: it comes back with the node.
+pub(super) fn may_stay(last: &Roster, new: &Cluster) -> Result<bool, Failure> {
+    let stays = holder(&last.cluster()?).is_some_and(|holder| stays(new, holder));
+    Ok(stays && last.standing.board.from.is_none())
+}
+
+/// Whether the node that has the board is not lost, and stays.
+fn is_kept(last: &Roster, cluster: &Cluster, new: &Cluster) -> bool {
+    holder(cluster).is_some_and(|holder| stays(new, holder) && !last.standing.lost.contains(&holder.name))
 }
 
 /// Whether `name` has the board, or has not given it up.
@@ -43,10 +53,12 @@ pub(super) fn hand_over(
     wait: Duration,
 ) -> Result<Names, Failure> {
     let adopted = |roster: &Roster| await_parts(place, roster, Place::parts, (wait, &NEVER));
+    let runs = |name: &str| place.presence(name, load_region(name)).runs();
     let cluster = last.cluster()?;
-    let Standing { lost, board, .. } = &last.standing;
-    let goes = |holder: &Node| lost.contains(&holder.name) || !stays(new, holder);
-    if board.from.is_none() || holder(&cluster).is_none_or(goes) {
+    let holder = holder(&cluster).map(|node| node.name.clone());
+    let BoardStanding { from, .. } = last.standing.board.clone();
+    let waits = from.is_some() && is_kept(last, &cluster, new);
+    if !(waits && holder.as_ref().is_some_and(|heir| runs(heir))) {
         if !cluster.is_open() {
             return Err(Failure::new(
                 "the board stays where it is in a cluster whose nodes must stay the same",
@@ -55,31 +67,40 @@ pub(super) fn hand_over(
         // A part that is behind would only be missed once nobody has the board.
         adopted(last)?;
         let parts: BTreeMap<_, _> = place.parts(last).into_iter().collect();
-        let holder = holder(&cluster).map_or("a node that is no more", |node| &*node.name);
+        let Standing { lost, leaving, .. } = &last.standing;
         let is_fit = |node: &&Node| {
-            node.name != holder && stays(new, node) && parts.get(&node.name).is_some_and(Presence::runs)
+            let is_other = Some(&node.name) != holder.as_ref() && !leaving.contains(&node.name);
+            is_other && stays(new, node) && parts.get(&node.name).is_some_and(Presence::runs)
         };
+        let before = holder.as_deref().unwrap_or("a node that has left");
         let heir = cluster.nodes.values().find(is_fit).ok_or_else(|| {
             Failure::new(format!(
-                "{holder} has the board, by which all move nodes, and no other node that runs and stays can have it: start one, or have one \
+                "{before} has the board, by which all move nodes, and no other node that runs and stays can have it: start one, or have one \
                  join first, and say this again"
             ))
         })?;
-        // An heir that had to wait for it has never begun.
-        let from = board.from.as_deref().unwrap_or(holder);
-        if matches!(parts.get(from), Some(Presence::Silent { .. })) && !lost.contains(from) {
+        // An heir that had to wait for it has never begun. One that has left has ended.
+        let from = from.or_else(|| holder.clone());
+        let is_silent = |name: &&String| matches!(parts.get(*name), Some(Presence::Silent { .. }));
+        if let Some(from) = from.as_ref().filter(is_silent).filter(|from| !lost.contains(*from)) {
             return Err(unheard(from));
         }
-        tracing::warn!("{} is to have the board in place of {holder}: until then no node moves", heir.name);
-        let (node, from) = (Some(heir.name.clone()), Some(from.to_owned()));
+        tracing::warn!("{} is to have the board in place of {before}: until then no node moves", heir.name);
+        let node = Some(heir.name.clone());
         *last = place.change(last, |roster| {
             let term = roster.epoch + 1;
             roster.standing.board = BoardStanding { term, node: node.clone(), from: from.clone() };
         })?;
     }
     let mut silent = adopted(last)?;
-    if let Some(from) = last.standing.board.from.as_ref().filter(|from| silent.contains(*from)) {
+    let BoardStanding { node: heir, from, .. } = &last.standing.board;
+    if let Some(from) = from.as_ref().filter(|from| silent.contains(*from)) {
         return Err(unheard(from));
+    }
+    if let Some(heir) = heir.as_ref().filter(|heir| !runs(heir)) {
+        return Err(Failure::new(format!(
+            "{heir} was to have the board, and has ended: say this again, and another node gets it"
+        )));
     }
     *last = place.change(last, |roster| roster.standing.board.from = None)?;
     silent.extend(adopted(last)?);

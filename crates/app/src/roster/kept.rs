@@ -370,12 +370,27 @@ pub(super) fn change(
     mut edit: impl FnMut(&mut Roster),
 ) -> Result<Roster, Failure> {
     let _alone = lock(run)?;
-    let mut next = Roster::read(run).unwrap_or_else(|| last.clone());
+    let mut next = match Roster::read(run) {
+        Some(next) => next,
+        None => legible(run).map(|()| last.clone())?,
+    };
     next.is_still(last)?;
     edit(&mut next);
     next.epoch = next.epoch.max(last.epoch) + 1;
     next.write(run)?;
     Ok(next)
+}
+
+/// Whether what a run directory has is no roster that this release cannot read: it is not to be written over.
+///
+/// # Errors
+/// If it is, with the reason.
+pub(crate) fn legible(run: &RunDirectory) -> Result<(), Failure> {
+    let whole =
+        COPIES.iter().find_map(|name| read(run, name).ok().filter(|text| Roster::checked(text).is_some()));
+    let Some(Err(why)) = whole.map(|text| Roster::parse(&text, run)) else { return Ok(()) };
+    let place = directory(run).path().display().to_string();
+    Err(Failure::new(format!("the roster in {place} cannot be used: {why}")))
 }
 
 /// Keeps one that is newer than what is there; it may have been lost, or replaced by an older one.

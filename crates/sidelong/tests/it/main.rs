@@ -50,4 +50,5 @@ mod tls;
 mod top;
 mod unix_servers;
 mod up;
+mod upgrade;
 mod words;
