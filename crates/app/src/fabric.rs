@@ -327,9 +327,9 @@ pub(crate) fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAd
     let of_node = |node: &config::Node| {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
     };
-    let holder = cluster.board_holder().and_then(|slot| nodes.get(slot));
     let term = cluster.standing.board.term;
-    let board = holder.map(|node| (board_region(identity(cluster), term), node.fabric_listen));
+    let board = cluster.board_holder();
+    let board = board.map(|node| (board_region(identity(cluster), term), node.fabric_listen));
     let of_front = |front: &config::Front| {
         let regions = [share_region(&front.name), front_region(&front.name)];
         front.fabric_listen.map(|address| regions.map(|region| (region, address)))

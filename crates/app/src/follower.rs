@@ -207,7 +207,7 @@ impl Follower {
     fn keep_holder(&self, newest: &mut Roster) -> Option<String> {
         newest.file.etcd.as_ref()?;
         let (old, new) = (self.file.cluster().ok()?, newest.cluster().ok()?);
-        let holder = new.nodes.get(new.board_holder()?)?;
+        let holder = new.board_holder()?;
         let before = old.nodes.values().find(|node| node.name == holder.name)?.fabric_listen;
         let place = (before != holder.fabric_listen).then(|| Place::new(&new))?;
         if place.is_ok_and(|place| place.presence(&holder.name, load_region(&holder.name)).runs()) {

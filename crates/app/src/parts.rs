@@ -237,9 +237,9 @@ impl Parts {
 
     /// Whether the node of that name has the board, which is in no shared memory.
     pub(crate) fn has_board(&self, node: &str) -> bool {
-        let holder = self.cluster.board_holder().and_then(|slot| self.cluster.nodes.get(slot));
         let is_given_up = self.cluster.standing.board.from.is_none();
-        !self.fabric.shares_memory() && is_given_up && holder.is_some_and(|holder| holder.name == node)
+        let has_it = self.cluster.board_holder().is_some_and(|holder| holder.name == node);
+        !self.fabric.shares_memory() && is_given_up && has_it
     }
 
     /// Exposes the board anew, if it was lost in shared memory.

@@ -314,11 +314,11 @@ impl Cluster {
         }
     }
 
-    /// The slot of the node that has the board, where parts do not share memory; `None` if it has left.
-    pub fn board_holder(&self) -> Option<usize> {
+    /// The node that has the board, where parts do not share memory; `None` if it has left.
+    pub fn board_holder(&self) -> Option<&Node> {
         match &self.standing.board.node {
-            Some(name) => self.nodes.position(|node| node.name == *name),
-            None => self.nodes.entries().next().map(|(slot, _)| slot),
+            Some(name) => self.nodes.values().find(|node| node.name == *name),
+            None => self.nodes.values().next(),
         }
     }
 

@@ -327,7 +327,7 @@ impl<'a> Report<'a> {
         let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
         let nodes: Vec<_> = cluster.nodes.values().map(|node| NodeReport::new(node, &statuses)).collect();
         let moves = cluster.baseline.configuration == Configuration::Reconfigured;
-        let holder = cluster.board_holder().and_then(|slot| cluster.nodes.get(slot));
+        let holder = cluster.board_holder();
         Report {
             cluster: &cluster.name,
             epoch: cluster.epoch,

@@ -192,13 +192,17 @@ fn model_all(run: &mut Run) -> Result<(), Failure> {
 }
 
 /// Each time from another seed, unless one is given.
-fn at_random(run: &mut Run, tests: &str) -> Result<(), Failure> {
-    let mut tests = of_the_program(run, tests);
-    tests.env("SIDELONG_ROUNDS", "100");
+fn must_test_from_a_seed(run: &mut Run, mut tests: Command) -> Result<(), Failure> {
     if std::env::var_os(SEED).is_none() {
         tests.env(SEED, std::process::id().to_string());
     }
     run.must_test(tests)
+}
+
+fn at_random(run: &mut Run, tests: &str) -> Result<(), Failure> {
+    let mut tests = of_the_program(run, tests);
+    tests.env("SIDELONG_ROUNDS", "100");
+    must_test_from_a_seed(run, tests)
 }
 
 fn churn(run: &mut Run) -> Result<(), Failure> {
@@ -239,10 +243,7 @@ fn beside(run: &mut Run, target: &Path) -> Result<(), Failure> {
         ["test", "-p", "sidelong", "--locked", "--test", "it", "upgrade::releases", "--", "--nocapture"];
     let mut tests = run.cargo(&tests);
     tests.env("SIDELONG_RELEASE", target.join("debug")).env("SIDELONG_ROUNDS", "10");
-    if std::env::var_os(SEED).is_none() {
-        tests.env(SEED, std::process::id().to_string());
-    }
-    run.must_test(tests)
+    must_test_from_a_seed(run, tests)
 }
 
 /// One after the other, since each looks at what its processes hold.

@@ -25,19 +25,19 @@ pub(super) fn is_due(place: &Place, last: &Roster, new: &Cluster) -> Result<bool
 
 /// Whether the board may be left with the node that has it, though that is lost: it comes back with the node.
 pub(super) fn may_stay(last: &Roster, new: &Cluster) -> Result<bool, Failure> {
-    let stays = holder(&last.cluster()?).is_some_and(|holder| stays(new, holder));
+    let stays = last.cluster()?.board_holder().is_some_and(|holder| stays(new, holder));
     Ok(stays && last.standing.board.from.is_none())
 }
 
 /// Whether the node that has the board is not lost, and stays.
 fn is_kept(last: &Roster, cluster: &Cluster, new: &Cluster) -> bool {
-    holder(cluster).is_some_and(|holder| stays(new, holder) && !last.standing.lost.contains(&holder.name))
+    let holder = cluster.board_holder();
+    holder.is_some_and(|holder| stays(new, holder) && !last.standing.lost.contains(&holder.name))
 }
 
 /// Whether `name` has the board, or has not given it up.
 pub(super) fn is_at(last: &Roster, name: &str) -> Result<bool, Failure> {
-    let cluster = last.cluster()?;
-    let has_it = holder(&cluster).is_some_and(|node| node.name == name);
+    let has_it = last.cluster()?.board_holder().is_some_and(|node| node.name == name);
     Ok(has_it || last.standing.board.from.as_deref() == Some(name))
 }
 
@@ -55,8 +55,8 @@ pub(super) fn hand_over(
     let adopted = |roster: &Roster| await_parts(place, roster, Place::parts, (wait, &NEVER));
     let runs = |name: &str| place.presence(name, load_region(name)).runs();
     let cluster = last.cluster()?;
-    let holder = holder(&cluster).map(|node| node.name.clone());
-    let BoardStanding { from, .. } = last.standing.board.clone();
+    let holder = cluster.board_holder().map(|node| node.name.clone());
+    let from = last.standing.board.from.clone();
     let waits = from.is_some() && is_kept(last, &cluster, new);
     if !(waits && holder.as_ref().is_some_and(|heir| runs(heir))) {
         if !cluster.is_open() {
@@ -105,10 +105,6 @@ pub(super) fn hand_over(
     *last = place.change(last, |roster| roster.standing.board.from = None)?;
     silent.extend(adopted(last)?);
     Ok(silent)
-}
-
-fn holder(cluster: &Cluster) -> Option<&Node> {
-    cluster.nodes.get(cluster.board_holder()?)
 }
 
 fn stays(new: &Cluster, node: &Node) -> bool {
