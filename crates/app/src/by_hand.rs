@@ -24,6 +24,8 @@ const FIRST_MAX: Duration = Duration::from_secs(2);
 const BUSY_MAX: Duration = Duration::from_secs(10);
 /// The bound of a drain that waits as long as it takes: a year.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Why nothing more is done by a roster that is not the newest.
+const CHANGED: &str = "the cluster has changed meanwhile; try again";
 /// Pause before another attempt.
 const RETRY: Duration = Duration::from_millis(5);
 /// Between two scans while a node drains, which make broken links anew.
@@ -38,6 +40,8 @@ pub enum Wish {
     Resume,
     /// To have the node serve this site, and stay there.
     Move(SiteId),
+    /// To have a node that is free serve this site.
+    Give(SiteId),
 }
 
 /// Checks that nodes of the cluster may be moved by hand.
@@ -127,13 +131,16 @@ impl Hand {
         let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
         let deadline = began + drain_max + self.parts.change_max().unwrap_or_default() + BUSY_MAX;
         let mut memo = (None, Memo::default());
-        let mut tried = None;
+        let (mut tried, mut hopeful) = (None, began);
         loop {
             let plan = match (self.plan(wish)?, tried) {
                 (Next::Plan(plan), _) => plan,
                 // Who took the lock over has finished what was begun.
                 (Next::Met(_), Some(plan)) => return Ok(self.record(wish, plan, began.elapsed())),
                 (Next::Met(said), None) => return Ok(said),
+                (Next::Wait, _) if self.waits && self.is_behind() => {
+                    return Err(Failure::new(CHANGED));
+                }
                 (Next::Wait, _) => {
                     self.rest(deadline)?;
                     continue;
@@ -149,6 +156,10 @@ impl Hand {
             tried = Some(plan);
             memo.1 = machine.memo();
             self.links.scan(now());
+            let is_hopeless = matches!(outcome, Outcome::Unreachable | Outcome::AtFloor);
+            if !is_hopeless {
+                hopeful = Instant::now();
+            }
             match outcome {
                 Outcome::Moved => {
                     return Ok(self.record(wish, plan, began.elapsed()));
@@ -162,11 +173,23 @@ impl Hand {
                 }
                 // This process goes by what was adopted when it began.
                 Outcome::Behind => return Err(self.gave_up(plan, outcome)),
+                // Who waits for requests waits for nothing else: what was read of nodes that have left is old.
+                _ if self.waits && self.is_behind() => return Err(self.gave_up(plan, Outcome::Behind)),
+                Outcome::AtFloor if hopeful.elapsed() > BUSY_MAX => return Err(self.at_floor(plan)),
+                Outcome::Unreachable if hopeful.elapsed() > BUSY_MAX => {
+                    return Err(self.gave_up(plan, outcome));
+                }
                 // Somebody else was faster, or repaired the site first: the plan is made anew.
                 _ if Instant::now() < deadline => std::thread::sleep(RETRY),
                 outcome => return Err(self.gave_up(plan, outcome)),
             }
         }
+    }
+
+    /// Whether the board tells of a newer roster than that which this goes by.
+    fn is_behind(&mut self) -> bool {
+        let known = self.parts.cluster.epoch;
+        matches!(self.links.execute(Op::Read(Word::Epoch)), Reply::Value(epoch) if epoch > known)
     }
 
     /// Has the board tell of the roster that this goes by: whoever goes by an earlier one is to see that before it gives a node to a site.
@@ -216,6 +239,28 @@ impl Hand {
         }
     }
 
+    /// Has one of these nodes that are free serve the node's site, if that could not spare the node otherwise.
+    ///
+    /// # Errors
+    /// If the node cannot be read.
+    pub(crate) fn replace_by(&mut self, others: &[NodeId]) -> Result<(), Failure> {
+        let (node, wish) = (self.node, self.wish);
+        let Some(site) = self.own()?.serving_site() else { return Ok(()) };
+        if self.serving(site) > self.parts.cluster.sites[site.index()].floor {
+            return Ok(());
+        }
+        let is_free =
+            |other: &&NodeId| self.links.ownership(**other).is_some_and(|own| own.state == NodeState::Free);
+        let free: Vec<_> = others.iter().filter(is_free).copied().collect();
+        let mut given = free.into_iter().map(|other| {
+            self.turn_to(other, Wish::Give(site))?;
+            self.step()
+        });
+        let is_given = given.any(|given| given.is_ok());
+        tracing::debug!(is_given, "another node in place of one that leaves");
+        self.turn_to(node, wish)
+    }
+
     /// Makes of the node what it was before it was to leave.
     ///
     /// # Errors
@@ -225,6 +270,10 @@ impl Hand {
             (NodeState::Held, _) => Ok(()),
             (NodeState::Free, _) => {
                 let own = self.own()?;
+                // Somebody has given it to a site meanwhile.
+                if own.state != NodeState::Held {
+                    return Ok(());
+                }
                 match self.swap(own, Ownership::replacing(own.encode(), None)) {
                     true => Ok(()),
                     false => Err(Failure::new("its word has changed")),
@@ -356,6 +405,8 @@ impl Hand {
                 return Ok(Next::Met(format!("{name} is pinned at {} already", self.site(site))));
             }
             (Wish::Move(to), ..) => Goal::Pin(to),
+            (Wish::Give(to), NodeState::Free, _) => Goal::Serve(to),
+            (Wish::Give(_), ..) => return Ok(Next::Met(format!("{name} is not free"))),
         };
         Ok(Next::Plan(Plan { node: self.node, expected: own, goal, force: self.force }))
     }
@@ -387,7 +438,7 @@ impl Hand {
         let below = left.and_then(|site| self.below_floor(site));
         let (how, mut said) = match wish {
             Wish::Drain => (HELD, format!("{name} is held; `sidelong resume {name}` gives it back to {to}")),
-            Wish::Resume => (RESUMED, format!("{name} serves {to}")),
+            Wish::Resume | Wish::Give(_) => (RESUMED, format!("{name} serves {to}")),
             Wish::Move(_) if left.is_some() || expected.serving_site().is_none() => {
                 ("moved", format!("{name} serves {to}, pinned there until `sidelong resume {name}`"))
             }
@@ -512,7 +563,7 @@ impl Hand {
             Outcome::Busy | Outcome::Recent | Outcome::Contended | Outcome::AtFloor => {
                 format!("{site} was reconfigured by others all the time; try again")
             }
-            Outcome::Behind => "the cluster has changed meanwhile; try again".to_owned(),
+            Outcome::Behind => CHANGED.to_owned(),
             Outcome::Unreachable => format!("the words of {site} and {name} cannot be reached"),
             outcome => format!("{name} could not be brought there ({}); try again", outcome.word()),
         })
@@ -536,7 +587,7 @@ impl Hand {
 impl Wish {
     fn site(self) -> Option<SiteId> {
         match self {
-            Wish::Move(site) => Some(site),
+            Wish::Move(site) | Wish::Give(site) => Some(site),
             Wish::Drain | Wish::Resume => None,
         }
     }

@@ -24,6 +24,7 @@ use crate::fabric::Exposer;
 use crate::failure::Failure;
 use crate::follower::{Follower, Take};
 use crate::history::{Log, Record};
+use crate::last_seen;
 use crate::part::{Events, PartSpec, Running, Shutdown};
 use crate::parts::{self, Parts};
 use crate::reads::ReadCounts;
@@ -73,6 +74,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
+    last_seen::answer(memory.exposer.as_ref(), &parts, &view);
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
     let members = (Arc::clone(&parts.members), exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers)));
     let about = parts.about(parts.scheme()?);
@@ -175,21 +177,16 @@ pub(crate) fn adopting(
     (adopts, Box::new(take))
 }
 
-/// Where a node is.
+/// Where a node's server is. If its agent alone is elsewhere, what is known of the node stays: requests go on there, and links find the agent.
 #[derive(PartialEq)]
 struct Place {
     name: String,
     servers: Vec<ServerAddress>,
-    agent: SocketAddr,
 }
 
 /// Where the nodes of a cluster are, by slot.
 fn places(cluster: &Cluster) -> Slots<Place> {
-    let place = |node: &config::Node| Place {
-        name: node.name.clone(),
-        servers: node.addresses.clone(),
-        agent: node.fabric_listen,
-    };
+    let place = |node: &config::Node| Place { name: node.name.clone(), servers: node.addresses.clone() };
     cluster.nodes.map(place)
 }
 

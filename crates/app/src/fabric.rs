@@ -24,6 +24,8 @@ const RESPONDER: u8 = 128;
 pub(crate) const ADOPTED: u8 = 129;
 /// The kind of request that asks a part for the newest roster that its machine has.
 pub(crate) const ROSTER: u8 = 130;
+/// The kind of request that asks a front what it last saw of a node.
+pub(crate) const LAST_SEEN: u8 = 131;
 
 /// How memory is reached.
 #[derive(Clone)]

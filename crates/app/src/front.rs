@@ -18,6 +18,7 @@ pub use self::memory::{choice_map, directory};
 use crate::edge::{Memory, Observed, Ready, Threads, adopting, events, exchange, tell_notes, watch};
 use crate::failure::Failure;
 use crate::history::Log;
+use crate::last_seen;
 use crate::part::{PartSpec, Running, Shutdown};
 use crate::parts::Parts;
 use crate::roster;
@@ -55,6 +56,7 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
     let mut memory = Memory::expose(&parts, index)?;
+    last_seen::answer(memory.exposer.as_ref(), &parts, &view);
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
     let room = choice_map(&parts.cluster);
     let adapter_name = spec.name.clone();

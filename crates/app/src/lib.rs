@@ -8,6 +8,7 @@
 //! Nothing here reads arguments, handles a signal or prints. The program does, and so do tests in their own way.
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod by_hand;
 pub mod cache;
 pub mod cgroup;
@@ -23,6 +24,7 @@ pub mod foreign;
 pub mod front;
 pub mod history;
 mod hosts;
+mod last_seen;
 mod listen;
 mod monitor;
 pub mod node;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use sidelong_config::{self as config, Cluster, Service};
 use sidelong_edge::{Admin, Counts, NodeMetrics, Pages};
 use sidelong_fabric::{Access, Region, RegionSpec};
-use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP};
+use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
     Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
     Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
 use sidelong_os::ServerAddress;
-use sidelong_reconfig::{expose_changing_words, expose_words, load_region};
+use sidelong_reconfig::{expose_changing_words, expose_words, expose_words_as, load_region};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
 
@@ -31,6 +31,7 @@ use crate::follower::{Follower, Take};
 use crate::foreign;
 use crate::history::Log;
 use crate::hosts::Hosts;
+use crate::last_seen;
 use crate::listen;
 use crate::part::{PartSpec, Running, Shutdown, StopReceiver};
 use crate::parts::{self, Parts};
@@ -47,6 +48,10 @@ pub struct NodeOptions {
     /// The words before each command of a site: a program that becomes the command, and that ends with this process, so that no
     /// command runs beside those of the node's next life. Empty to run commands as they are.
     pub runner: Vec<OsString>,
+    /// Whether the process has the agents of other nodes, too. Then the kernel keeps no record, for which the process would drop its privileges.
+    pub is_one_of_many: bool,
+    /// Whether the node begins free if it was held, as nobody knows any more why.
+    pub forgets_hold: bool,
 }
 
 /// Starts a node. It is ready once its events say so.
@@ -78,7 +83,10 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     // Done before other threads exist, because each has privileges of its own, and before an RDMA device is opened,
     // which refuses a process whose privileges have changed since.
     let began_ms = parts::began_ms();
-    let scopes = Scopes::find(&cluster, index, joined)?;
+    let mut scopes = Scopes::find(&cluster, index, joined)?;
+    if options.is_one_of_many {
+        scopes.kept = Err("one process has the agents of several nodes".to_owned());
+    }
     let (choice, record) = choose_scheme(&cluster, index, &scopes, joined, began_ms)?;
     if record.is_some() && has_sockets(&node) {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
@@ -110,7 +118,8 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
             Ok(())
         })
     };
-    let memory = Memory::expose(&parts, index, &exposer, record.as_ref(), take, &shutdown)?;
+    let memory =
+        Memory::expose(&parts, (index, options.forgets_hold), &exposer, record.as_ref(), take, &shutdown)?;
     let documents = documents::NodeDocuments::expose(&parts, &node, &hosts)?;
     server.judge(hosts, parts.cluster.capacity.sites, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
@@ -355,7 +364,7 @@ impl Board {
 impl Memory {
     fn expose(
         parts: &Parts,
-        index: usize,
+        (index, forgets_hold): (usize, bool),
         exposer: &Exposer,
         record: Option<&KernelRecord>,
         take: Take,
@@ -379,13 +388,19 @@ impl Memory {
             true => Some(parts.expose_board(host)?),
             false => None,
         };
-        let words = match node.site.map(SiteId::new) {
-            // Which site runs there, if any, nobody knows.
-            Some(site) if parts.cluster.has_commands() => {
-                expose_changing_words(host, &node.name, site, instance)?
-            }
-            site => expose_words(host, &node.name, site, instance)?,
-        };
+        let home = node.site.map(SiteId::new);
+        let last = last_seen::of(parts, &node.name);
+        let words =
+            match (last.map(|last| if forgets_hold { last_seen::without_hold(last) } else { last }), home) {
+                // Which site runs there, if any, nobody knows.
+                (Some((NodeState::Serving | NodeState::Pinned, Some(site))), _) | (None, Some(site))
+                    if parts.cluster.has_commands() =>
+                {
+                    expose_changing_words(host, &node.name, site, instance)?
+                }
+                (Some(last), _) => expose_words_as(host, &node.name, last, instance)?,
+                (None, site) => expose_words(host, &node.name, site, instance)?,
+            };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
             exposer.publish(region.key())?;
         }

@@ -46,6 +46,11 @@ impl Shutdown {
         self.0.send_replace(Some(Stop::Now));
     }
 
+    /// Whether the part was told to end.
+    pub(crate) fn is_told(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
     pub(crate) fn told(&self) -> StopReceiver {
         StopReceiver { said: self.0.subscribe(), heard: None }
     }

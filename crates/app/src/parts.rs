@@ -1,7 +1,7 @@
 //! One process's view of its cluster: translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -39,6 +39,9 @@ use crate::{regions, roster};
 /// incarnation, so they repeat after four minutes, long after the lease of the earlier process.
 const LIFE_MS_MIN: u64 = 64;
 
+/// How many views were made in this process.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
 /// Raises the limit of open files to the highest allowed. Each link over tcp and each client connection is a socket, and the
 /// default of 1,024 is too low for some 300 nodes.
 fn raise_file_limit() {
@@ -64,6 +67,8 @@ pub struct Parts {
     pub began_ms: u64,
     /// By which cluster file it goes, for its metrics.
     pub(crate) config: Arc<ConfigState>,
+    /// How many there were in this process before.
+    number: u64,
     /// Who is in the cluster now, while the rest of this view is of when it was made.
     pub(crate) members: Arc<SharedMembers>,
 }
@@ -87,7 +92,8 @@ impl Parts {
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
         let members = Arc::new(SharedMembers::from_pointee(members(&cluster)));
-        Ok(Parts { cluster, run, fabric, began_ms, config: Arc::default(), members })
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Ok(Parts { cluster, run, fabric, began_ms, config: Arc::default(), number, members })
     }
 
     /// This process, as its regions name it.
@@ -350,10 +356,10 @@ impl Parts {
         Ok(Mover::new(owner, life, owners, self.pool(), timing, self.cluster.baseline.protocol).several())
     }
 
-    /// A person as a holder of locks. Two who begin at the same time are told apart by their processes; if not, one takes the
-    /// other's lock over, as a thief would.
+    /// A person as a holder of locks. Two who begin at the same time are told apart by their processes, and in one process by how many
+    /// there were; if not, one takes the other's lock over, as a thief would.
     pub(crate) fn person(&self) -> Holder {
-        let life = self.began_ms / LIFE_MS_MIN + u64::from(std::process::id());
+        let life = self.began_ms / LIFE_MS_MIN + u64::from(std::process::id()) + self.number;
         Holder::new(EdgeId::new(EDGES_MAX - 1), life)
     }
 
@@ -392,7 +398,8 @@ impl Parts {
     /// The same process's view of a cluster by a newer roster.
     pub(crate) fn by(&self, cluster: Cluster) -> Self {
         let (run, fabric, config) = (self.run.clone(), self.fabric.clone(), Arc::clone(&self.config));
-        Parts { cluster, run, fabric, began_ms: self.began_ms, config, members: Arc::clone(&self.members) }
+        let (began_ms, number, members) = (self.began_ms, self.number, Arc::clone(&self.members));
+        Parts { cluster, run, fabric, began_ms, config, number, members }
     }
 
     /// What the thread that scans and decides adopts of it, where it answers, and whether it has begun. It has an adapter go by it, too, and others with `publish`.

@@ -104,6 +104,16 @@ impl Reload {
         Reload::of(place, roster, ClusterFile::clone(&cluster.file), Some(text))
     }
 
+    /// Of a cluster on several machines by its file as `edit` makes it.
+    ///
+    /// # Errors
+    /// As [`of_text`](Self::of_text), and with what `edit` says.
+    pub fn of_edit(place: Place, edit: impl FnOnce(&str) -> Result<String, String>) -> Result<Self, Failure> {
+        let before = place.text()?;
+        let after = edit(&before).map_err(|why| Failure::new(format!("the file in etcd: {why}")))?;
+        Reload::of_text(place, after, "the file in etcd", Some(&before))
+    }
+
     fn of(place: Place, roster: Roster, file: ClusterFile, text: Option<String>) -> Result<Self, Failure> {
         let changes = diff(&roster.file, &file)?;
         check_live(&roster.file, &file, &changes)?;

@@ -25,7 +25,7 @@ use sidelong_reconfig::words_region;
 use crate::fabric::items_region;
 use crate::failure::Failure;
 pub use asked::Presence;
-pub(crate) use asked::answer;
+pub(crate) use asked::{answer, answered};
 pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
 pub use kept::{Roster, age, epoch};
@@ -122,6 +122,17 @@ pub fn current(cluster: Cluster) -> Result<Cluster, Failure> {
     // As the first part that starts will have it.
     let first = Roster::begun(&cluster, Some(&newest)).cluster()?;
     Ok(Cluster { epoch: 0, ..first })
+}
+
+/// The cluster by which a process goes that keeps to what the parts go by, and is none itself.
+///
+/// # Errors
+/// If etcd is not to have its file, or nobody knows the newest.
+pub(crate) fn follow(cluster: &Cluster) -> Result<Cluster, Failure> {
+    if cluster.etcd.is_none() {
+        return Err(Failure::new("the cluster's file has no [etcd]: run `sidelong node NAME` for each node"));
+    }
+    start::follow(cluster, &RunDirectory::open(&cluster.run_dir)?)
 }
 
 /// The cluster by which the part of that name goes, which starts with the file of `cluster`. If it was lost, it is no more.

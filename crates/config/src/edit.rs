@@ -21,6 +21,19 @@ pub fn add_node(text: &str, name: &str, server: &str, fabric_listen: Option<&str
     Ok(file.to_string())
 }
 
+/// Says that the server of a node is elsewhere.
+///
+/// # Errors
+/// In words, if the text is no TOML, or has no such node.
+pub fn replace_server(text: &str, name: &str, server: &str) -> Result<String, String> {
+    let mut file = read(text)?;
+    let place = place(&file, "node", name);
+    let entry = place.and_then(|place| array_mut(&mut file, "node")?.get_mut(place));
+    let entry = entry.ok_or_else(|| format!("it has no [[node]] of the name {name:?}"))?;
+    entry["server"] = value(server);
+    Ok(file.to_string())
+}
+
 /// Adds a cache, where memcached's clients connect, and its memory in MiB; `None` for the default.
 ///
 /// # Errors

@@ -38,7 +38,10 @@ pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
 pub use gate::{Gate, Gatekeeper, RejectedLast};
 pub use live::{LiveSettings, Prepared, check_tls};
 pub use loads::Loads;
-pub use metrics::{About, CacheMetrics, ConfigState, Counts, Fact, Metrics, NodeMetrics, ReadOwn, ReadStat};
+pub use metrics::{
+    About, AgentsMetrics, AgentsStatus, CacheMetrics, ConfigState, Counts, Fact, Metrics, NodeMetrics,
+    ReadOwn, ReadStat,
+};
 pub use peers::{Exchange, Peers, expose_share, share_region};
 pub use seen::ScanDisplay;
 pub use server::{Edge, Error};

@@ -3,6 +3,7 @@
 //!
 //! Counters are raised where things happen, those of requests by each thread for itself. Figures of the view and the last scan are read at the scrape.
 
+mod agents;
 mod cache;
 mod documents;
 mod emit;
@@ -39,6 +40,7 @@ use documents::DocumentCollector;
 use emit::{Labels, age, family, flag};
 use figures::{Head, gauge};
 
+pub use agents::{AgentsMetrics, AgentsStatus};
 pub use cache::{CacheMetrics, ReadStat};
 pub use emit::{About, ConfigState, Counts, Fact};
 pub(crate) use figures::{HOT, HotFigure as Figure, Kind};

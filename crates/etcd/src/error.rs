@@ -2,7 +2,8 @@
 
 use std::io;
 
-use crate::access::EndpointError;
+use sidelong_rest::{self as rest, EndpointError};
+
 use crate::http1::{Failed, Refusal};
 
 /// A result of this crate.
@@ -74,15 +75,12 @@ impl Failed {
                 return Error::Refused { endpoint, remedy: remedy(code, &message), message };
             }
             Failed::Doubtful => return Error::Doubtful { endpoint },
-            Failed::Connect(why) => format!("cannot be reached: {why}"),
-            Failed::Tls(why) => format!("cannot be trusted: {why}"),
-            Failed::Cut(why) => format!("ended the connection: {why}"),
-            Failed::Silent => "does not answer".to_owned(),
-            Failed::Answer(why) => {
+            Failed::Asked(rest::Failed::Answer(why)) => {
                 format!(
                     "does not answer as etcd 3.4 and newer do ({why}): is it etcd, with its gateway at /v3?"
                 )
             }
+            Failed::Asked(failed) => failed.to_string(),
         };
         Error::Endpoint { endpoint, failure }
     }

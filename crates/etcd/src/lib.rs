@@ -16,12 +16,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use access::{Access, Endpoint, EndpointError};
+pub use access::Access;
 pub use entry::Entry;
 pub use error::{Error, Result};
+pub use sidelong_rest::{Endpoint, EndpointError};
 pub use watch::{Change, Heard, Watch};
 
 use http1::Failed;
+use sidelong_rest as rest;
 use wire::Text;
 
 /// Longest wait for one endpoint's answer. etcd itself gives a request up after 5 s and two elections (`server/etcdserver`,
@@ -167,7 +169,7 @@ impl Client {
         let answer = self.first_that(|client, at| {
             let asked = client.access.open(at, "watch", client.token.as_deref(), &request);
             let begun = client.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, asked).await });
-            begun.unwrap_or(Err(Failed::Silent))
+            begun.unwrap_or(Err(rest::Failed::Silent.into()))
         })?;
         Watch::new(&self.runtime, answer, self.access.endpoints()[self.first].to_string())
     }
@@ -252,12 +254,14 @@ impl Client {
     ) -> http1::Outcome<T> {
         let asked = self.access.ask(at, path, self.token.as_deref(), request);
         let answered = self.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, asked).await });
-        match answered.unwrap_or(Err(Failed::Silent)) {
+        match answered.unwrap_or(Err(rest::Failed::Silent.into())) {
             // It may have been carried out.
-            Err(Failed::Silent | Failed::Cut(_)) if is_write => Err(Failed::Doubtful),
+            Err(Failed::Asked(rest::Failed::Silent | rest::Failed::Cut(_))) if is_write => {
+                Err(Failed::Doubtful)
+            }
             Err(Failed::Refused(refusal)) if is_write && refusal.is_doubtful() => Err(Failed::Doubtful),
             Err(failed) => Err(failed),
-            Ok(body) => serde_json::from_slice(&body).map_err(|error| Failed::Answer(error.to_string())),
+            Ok(body) => serde_json::from_slice(&body).map_err(Failed::strange),
         }
     }
 

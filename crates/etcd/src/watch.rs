@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use http::Response;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use sidelong_rest::{self as rest, Lines};
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -15,17 +14,13 @@ use crate::wire;
 
 /// etcd says at once that a watch has begun. Where nothing comes within this time, something holds its answers back.
 const CREATED_MAX: Duration = Duration::from_secs(3);
-/// Most bytes of a line.
-const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// A watch that has begun. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Watch<'a> {
     runtime: &'a Runtime,
-    answer: Response<Incoming>,
+    lines: Lines,
     endpoint: String,
-    /// Of the next line.
-    read: Vec<u8>,
 }
 
 /// What a watch has heard.
@@ -48,7 +43,7 @@ pub enum Change {
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(runtime: &'a Runtime, answer: Response<Incoming>, endpoint: String) -> Result<Self> {
-        let mut watch = Watch { runtime, answer, endpoint, read: Vec::new() };
+        let mut watch = Watch { runtime, lines: Lines::of(answer), endpoint };
         match watch.line(CREATED_MAX)? {
             Some(said) if said.created => Ok(watch),
             Some(said) => watch.heard(said).and(Err(watch.strange("a watch that was not begun"))),
@@ -90,38 +85,19 @@ impl<'a> Watch<'a> {
 
     /// The next line; `None` if it has not come within `wait`.
     fn line(&mut self, wait: Duration) -> Result<Option<wire::Watched>> {
-        let Watch { runtime, answer, read, .. } = self;
-        let more = async {
-            while !read.contains(&b'\n') {
-                match answer.body_mut().frame().await {
-                    Some(Ok(frame)) => read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
-                    Some(Err(error)) => return Err(error.to_string()),
-                    None => return Err("the end of the watch".to_owned()),
-                }
-                if read.len() > LINE_BYTES_MAX {
-                    return Err(format!("a line of more than {LINE_BYTES_MAX} bytes"));
-                }
-            }
-            Ok(())
+        let Some(line) = self.lines.next(self.runtime, wait).map_err(|failed| self.ended(&failed))? else {
+            return Ok(None);
         };
-        match runtime.block_on(async { timeout(wait, more).await }) {
-            Err(_) => return Ok(None),
-            Ok(Err(why)) => {
-                return Err(Error::Endpoint {
-                    endpoint: self.endpoint.clone(),
-                    failure: format!("ended the watch: {why}"),
-                });
-            }
-            Ok(Ok(())) => {}
-        }
-        let end = self.read.iter().position(|byte| *byte == b'\n').map_or(self.read.len(), |end| end + 1);
-        let line: Vec<_> = self.read.drain(..end).collect();
         let said: wire::Streamed<wire::Watched> =
             serde_json::from_slice(&line).map_err(|error| self.strange(&error.to_string()))?;
         Ok(Some(said.result))
     }
 
+    fn ended(&self, failed: &rest::Failed) -> Error {
+        Error::Endpoint { endpoint: self.endpoint.clone(), failure: failed.to_string() }
+    }
+
     fn strange(&self, why: &str) -> Error {
-        Failed::Answer(why.to_owned()).of(self.endpoint.clone())
+        Failed::strange(why).of(self.endpoint.clone())
     }
 }

@@ -115,10 +115,21 @@ pub fn expose_words(
     site: Option<SiteId>,
     instance: Instance,
 ) -> Result<Region, Error> {
-    expose_first(host, node, instance, |generation| match site {
-        Some(site) => Ownership::serving(site, generation),
-        None => Ownership { state: NodeState::Free, site: None, next: None, generation },
-    })
+    let state = if site.is_some() { NodeState::Serving } else { NodeState::Free };
+    expose_words_as(host, node, (state, site), instance)
+}
+
+/// As [`expose_words`], in that state and of that site.
+///
+/// # Errors
+/// As [`expose_words`].
+pub fn expose_words_as(
+    host: &Host,
+    node: &str,
+    (state, site): (NodeState, Option<SiteId>),
+    instance: Instance,
+) -> Result<Region, Error> {
+    expose_first(host, node, instance, |generation| Ownership { state, site, next: None, generation })
 }
 
 /// Exposes the ownership word of a node that serves `site` only once it has run the commands for that. It is then on its way under

@@ -12,7 +12,7 @@ mod mover;
 
 pub use expose::{
     BoardInit, board_map, board_region, expose_board, expose_changing_words, expose_front, expose_words,
-    front_region, load_region, words_region,
+    expose_words_as, front_region, load_region, words_region,
 };
 pub use links::{FrontMember, Links, Members, OPERATION_MAX, Scan, SharedMembers, SiteWords};
 pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};

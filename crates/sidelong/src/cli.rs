@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
+use crate::agents::{self, AgentsArgs};
 use crate::by_hand::{self, DrainArgs, MoveArgs, ResumeArgs};
 use crate::cache::{self, CacheArgs};
 use crate::config::{self, ConfigArgs};
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     Remove(RemoveArgs),
     /// Run one node of a cluster file: an origin server with a load record that edges read.
     Node(PartArgs),
+    /// Run the agents of many nodes in one process, such as those of the pods of a Kubernetes service.
+    Agents(AgentsArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
     Edge(PartArgs),
     /// Run one front of a cluster file: it controls a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
@@ -126,6 +129,7 @@ impl Command {
             Command::Leave(args) => members::leave(args, is_quiet, part_of),
             Command::Remove(args) => remove::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
+            Command::Agents(args) => agents::run(args),
             Command::Edge(args) => run_part(args, part::edge),
             Command::Front(args) => match &args.ask {
                 Some(ask) => front::ask(ask),

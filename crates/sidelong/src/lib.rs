@@ -4,6 +4,7 @@
 //! were complete exits with 130.
 #![forbid(unsafe_code)]
 
+mod agents;
 mod by_hand;
 mod cache;
 mod cli;

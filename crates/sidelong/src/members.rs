@@ -179,10 +179,7 @@ fn change(
     let refused = |Failure(why): Failure| Failure::new(format!("{how} {name}: {why}"));
     let place = Place::new(&cluster::short(config)?)?;
     if place.is_far() {
-        let named = |why: String| Failure::new(format!("the file in etcd: {why}"));
-        let before = place.text()?;
-        let after = edit(&before).map_err(named)?;
-        let reload = Reload::of_text(place, after, "the file in etcd", Some(&before)).map_err(refused)?;
+        let reload = Reload::of_edit(place, edit).map_err(refused)?;
         return carry_out(reload, String::new(), (config, timeout), waits);
     }
     let path = found(config)?;

@@ -68,6 +68,7 @@ pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
         listener: None,
         join_cgroup: args.join_cgroup.clone(),
         runner: runner.map(OsStr::to_owned).into(),
+        ..NodeOptions::default()
     };
     let node = node::start(spec(args, cluster), options)?;
     signals.pass_on(node.shutdown(), &args.config)?;
@@ -112,16 +113,16 @@ fn spec(args: &PartArgs, cluster: Cluster) -> PartSpec {
 }
 
 /// The signals that a part goes by, which from now on wait to be passed on.
-struct Signals(iterator::Signals);
+pub(crate) struct Signals(iterator::Signals);
 
 impl Signals {
     /// Starts no thread, so that a node may still drop its privileges.
-    fn take() -> io::Result<Self> {
+    pub(crate) fn take() -> io::Result<Self> {
         Ok(Signals(iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?))
     }
 
     /// SIGTERM lets requests in flight end, SIGINT does not. SIGHUP has all parts adopt the file `config`.
-    fn pass_on(mut self, shutdown: Shutdown, config: &Path) -> io::Result<()> {
+    pub(crate) fn pass_on(mut self, shutdown: Shutdown, config: &Path) -> io::Result<()> {
         let config = config.to_owned();
         let pass_on = move || {
             for signal in self.0.forever() {

@@ -15,6 +15,7 @@ pub mod foreign;
 mod here;
 pub mod histories;
 mod http;
+pub mod kubernetes;
 pub mod lasting;
 pub mod machines;
 pub mod memcached;

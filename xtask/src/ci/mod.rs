@@ -2,6 +2,7 @@
 
 mod cargo_test;
 mod guests;
+mod kubernetes;
 mod smoke;
 mod steps;
 mod tally;

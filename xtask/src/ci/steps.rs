@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Failure, Run, Step, guests, smoke};
+use super::{Failure, Run, Step, guests, kubernetes, smoke};
 use crate::bpf::{self, Checked};
 use crate::error::Error;
 use crate::exec;
@@ -92,6 +92,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         name: "upgrade",
         proves: "parts of this build work with those of the last release that has a tag, and of one that adds to all that may grow; SIDELONG_SEED=N repeats it",
         run: upgrade,
+    },
+    Step {
+        name: "kubernetes",
+        proves: "a real API server takes the manifests, and nodes follow its pods; it is built from its Go module",
+        run: kubernetes::step,
     },
     Step {
         name: "endurance",

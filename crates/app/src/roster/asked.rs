@@ -147,7 +147,7 @@ fn ask(control: &ControlDirectory, region: &str, kind: u8, body: &[u8]) -> Resul
 }
 
 /// Asks until an answer comes that is not of an earlier attempt.
-fn answered<T>(ask: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn answered<T>(ask: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let deadline = Instant::now() + ANSWER_MAX;
     loop {
         match ask() {

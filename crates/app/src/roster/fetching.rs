@@ -10,7 +10,7 @@ use sidelong_config::{Cluster, Etcd};
 use sidelong_fabric::RunDirectory;
 
 use super::etcd::{Entries, Lamps, Stored};
-use super::kept::{FETCHING, Roster, TROUBLE, directory, keep, trouble};
+use super::kept::{FETCHING, Roster, TROUBLE, directory, is_fetched, keep, trouble};
 use super::place::{Place, absent, older};
 use crate::failure::Failure;
 
@@ -51,7 +51,8 @@ fn fetch(cluster: Cluster, stop: &AtomicBool) {
     let (mut lock, mut asked, mut lamps) = (None, None::<Instant>, Lamps::default());
     let mut told = None;
     while !stop.load(Ordering::Relaxed) {
-        if lock.is_none() {
+        // To take the lock means to write to its file, which wakes all who watch the directory.
+        if lock.is_none() && !is_fetched(&run) {
             told = trouble(&run);
             lock = RunDirectory::open(directory(&run).path())
                 .ok()

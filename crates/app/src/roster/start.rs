@@ -66,13 +66,7 @@ pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result
     if newest.standing.lost.contains(part) {
         newest = Place::new(cluster)?.change(&newest, |roster| _ = roster.standing.lost.remove(part))?;
     }
-    keep(run, &newest)?;
-    let entered = of_machine(newest.clone(), &cluster.file).cluster()?;
-    // Where its own file says that etcd is remains the second choice.
-    let state_dir = entered.etcd.as_ref().and_then(|etcd| etcd.state_dir.clone());
-    let etcd = cluster.etcd.clone().map(|own| Etcd { state_dir, ..own });
-    let cluster = Cluster { etcd, ..entered };
-    newest.keep_over_restart(&cluster);
+    let cluster = go_by(&newest, cluster, run)?;
     match must_know(&cluster, part).into_iter().any(is_nowhere) {
         true => Err(Failure::new(format!(
             "a host that {part} must know is not found by this machine: look at {part} in `sidelong cluster show`, and at what the \
@@ -80,6 +74,23 @@ pub(super) fn enter(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result
         ))),
         false => Ok(cluster),
     }
+}
+
+/// The cluster as a process goes by it that is no part of it.
+pub(super) fn follow(cluster: &Cluster, run: &RunDirectory) -> Result<Cluster, Failure> {
+    go_by(&newest(cluster, run)?, cluster, run)
+}
+
+/// Has this machine go by that roster, with what its own file says of it.
+fn go_by(newest: &Roster, cluster: &Cluster, run: &RunDirectory) -> Result<Cluster, Failure> {
+    keep(run, newest)?;
+    let entered = of_machine(newest.clone(), &cluster.file).cluster()?;
+    // Where its own file says that etcd is remains the second choice.
+    let state_dir = entered.etcd.as_ref().and_then(|etcd| etcd.state_dir.clone());
+    let etcd = cluster.etcd.clone().map(|own| Etcd { state_dir, ..own });
+    let cluster = Cluster { etcd, ..entered };
+    newest.keep_over_restart(&cluster);
+    Ok(cluster)
 }
 
 /// The addresses that a part must know as it starts: where it listens, its server, and what a cache does not look up again.

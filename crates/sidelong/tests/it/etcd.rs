@@ -10,7 +10,7 @@ use sidelong_testing::etcd::Etcd;
 use sidelong_testing::machines::{FABRIC, Machines, SECRET};
 
 use crate::support::{
-    Done, Running, SteadyLoad, eventually, get, metrics, run, skipped, try_get, until_it_succeeds,
+    Done, HostsFile, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds,
 };
 
 /// Three nodes and an edge on machines of their own, with their file in etcd.
@@ -256,46 +256,11 @@ fn the_board_goes_to_another_node() {
     kept.machines.await_move();
 }
 
-/// What the machines of a test find in /etc/hosts.
-struct HostsFile(PathBuf);
-
-impl HostsFile {
-    /// `None`, with a printed reason, where a test cannot have its own.
-    fn new(kept: &Kept) -> Option<Self> {
-        let hosts = HostsFile(kept.machines.cluster.path("hosts"));
-        hosts.write("");
-        let mounted = hosts.inside("true", &[]).output();
-        if !mounted.is_ok_and(|done| done.status.success()) {
-            skipped("names of hosts: no file can be mounted in a namespace of its own here");
-            return None;
-        }
-        Some(hosts)
-    }
-
-    fn write(&self, lines: &str) {
-        // In place: what is mounted is this file, not its name.
-        fs::write(&self.0, format!("127.0.0.1 localhost\n{lines}")).unwrap();
-    }
-
-    /// A program that finds the hosts of this file alone.
-    fn inside(&self, program: &str, arguments: &[&str]) -> Command {
-        let script = r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#;
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(&self.0);
-        command.arg(program).args(arguments);
-        command
-    }
-
-    fn start(&self, arguments: &[&str]) -> Running {
-        Running::start_command(self.inside(env!("CARGO_BIN_EXE_sidelong"), arguments))
-    }
-}
-
 /// As a pod that is made anew: its name stays, and its address does not.
 #[test]
 fn a_host_that_means_another_address_is_followed() {
     let Some(kept) = Kept::begun(1) else { return };
-    let Some(hosts) = HostsFile::new(&kept) else { return };
+    let Some(hosts) = HostsFile::new(&kept.machines.cluster) else { return };
     let machines = &kept.machines;
     let [first, old] = [0, 1].map(|node| machines.cluster.file.nodes[node].listen.unwrap().ip());
     let new = machines.others[0].at(1).ip();

@@ -30,6 +30,7 @@ mod hostile;
 mod http2_servers;
 mod httpd;
 mod kernel;
+mod kubernetes;
 mod log;
 mod machines;
 mod many_nodes;

@@ -14,6 +14,7 @@ mod edge;
 mod etcd;
 mod ganglia;
 mod http2_servers;
+mod kubernetes;
 mod lasting;
 mod machines;
 mod metrics;

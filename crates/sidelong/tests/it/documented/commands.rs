@@ -1,5 +1,5 @@
 //! The commands that README.md, CONTRIBUTING.md, ARCHITECTURE.md and docs/*.md show: all lines of code blocks that are
-//! indented or marked `sh`, and code within a line that begins with `sidelong` or `cargo`.
+//! indented or marked `sh`, and code within a line that begins with `sidelong` or `cargo`. So do the manifests for Kubernetes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,6 +22,15 @@ pub(crate) fn shown() -> BTreeMap<String, String> {
         for (line, command) in in_page(&text) {
             let name = page.file_name().unwrap().display().to_string();
             all.entry(command).or_insert_with(|| format!("{name}:{line}"));
+        }
+    }
+    for manifest in fs::read_dir(root().join("deploy/kubernetes")).unwrap() {
+        let path = manifest.unwrap().path();
+        let name = path.file_name().unwrap().display().to_string();
+        for (line, text) in (1..).zip(fs::read_to_string(&path).unwrap().lines()) {
+            let Some(words) = text.trim().strip_prefix("args: ") else { continue };
+            let words: Vec<String> = serde_json::from_str(words).unwrap();
+            all.entry(format!("sidelong {}", words.join(" "))).or_insert_with(|| format!("{name}:{line}"));
         }
     }
     all

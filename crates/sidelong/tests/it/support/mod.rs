@@ -1,11 +1,13 @@
 //! Shared by the tests of the program, beside what `sidelong_testing` has for all tests.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
+mod hosts;
 pub mod httpd;
 pub mod proxies;
 mod terminal;
 pub mod thousand;
 
+pub use hosts::HostsFile;
 pub use sidelong_testing::{
     Client, Cluster, Done, PATIENCE, Part, Running, STALE_MAX, SetOnDrop, SteadyLoad, auction, caches,
     eventually, foreign, get, has_rdma, histories, lasting, may_open, memcached, metrics, overload, run,

@@ -1,0 +1,356 @@
+//! A service of Kubernetes as a source of nodes. It proposes: what joins and leaves goes through the same door as a person's commands, with the
+//! same proofs, so that two such sources, or a source and a person, cannot contradict each other.
+//!
+//! A node leaves in two steps. It is held first, which takes until no request is left there, however long that is; meanwhile others join and
+//! leave. Then it is taken out of the file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use sidelong_config::{Cluster, edit};
+use sidelong_fabric::RunDirectory;
+use sidelong_kubernetes::{Access, Service, State, Watcher};
+use sidelong_layout::{NodeId, Ownership};
+
+use super::Shown;
+use super::members::{Absent, Member, Plan, node_name, plan};
+use crate::by_hand::{Hand, Wish};
+use crate::failure::Failure;
+use crate::part::Shutdown;
+use crate::parts::Parts;
+use crate::reload::Reload;
+use crate::roster::{self, Place, Roster};
+
+/// Longest wait for the API server to say something new, after which what is known is looked at again.
+const HEAR_MAX: Duration = Duration::from_secs(1);
+/// Pause before what could not be done is tried again, and after the API server could not be asked: the first, doubled up to the last.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// After so many changes that fail one after the other, no other is tried before a pause.
+const FAILURES_MAX: usize = 3;
+/// Longest wait for parts to take a change over.
+const ADOPT_MAX: Duration = Duration::from_secs(10);
+/// Nodes that are emptied at once. Those of one site are so one after the other, since each takes the site's lock.
+const HOLDS_MAX: usize = 8;
+
+/// Where nodes come from.
+pub struct SourceSpec {
+    /// How the API server is reached.
+    pub access: Access,
+    /// The service whose endpoints are the nodes' servers.
+    pub service: Service,
+    /// Which of its ports, by name or number, if it has several.
+    pub port: Option<String>,
+    /// The host of the agents, as it stands in `fabric_listen`.
+    pub host: String,
+    /// Ports for the control endpoints of these nodes. A node at one of them is of the service.
+    pub ports: RangeInclusive<u16>,
+}
+
+/// Watches the service from now on, for the agents at `at`.
+pub(super) fn start(
+    spec: SourceSpec,
+    (cluster, at): (&Cluster, IpAddr),
+    shown: Shown,
+    shutdown: Shutdown,
+) -> Result<JoinHandle<()>, Failure> {
+    let watcher = Watcher::new(spec.access.clone(), spec.service.clone())?;
+    let (cluster, run) = (cluster.clone(), RunDirectory::at(&cluster.run_dir));
+    shown.change(|status| status.source = Some(Err("nothing is heard yet".to_owned())));
+    let source = Source {
+        spec,
+        cluster,
+        at,
+        run,
+        shown,
+        absent: Absent::new(),
+        holds: Arc::default(),
+        undone: BTreeMap::new(),
+        told: None,
+    };
+    Ok(thread::Builder::new().name("kubernetes".into()).spawn(move || source.run(watcher, &shutdown))?)
+}
+
+struct Source {
+    spec: SourceSpec,
+    cluster: Cluster,
+    at: IpAddr,
+    run: RunDirectory,
+    shown: Shown,
+    absent: Absent,
+    holds: Arc<Mutex<Holds>>,
+    /// By the names of their nodes.
+    undone: BTreeMap<String, Undone>,
+    /// What was said last to be wrong.
+    told: Option<String>,
+}
+
+/// Nodes that are to leave, and how far that is.
+type Holds = BTreeMap<String, Hold>;
+
+enum Hold {
+    Begun,
+    /// No request is left. It was this before.
+    Held(Ownership),
+    Failed(Failure),
+}
+
+/// What could not be done.
+struct Undone {
+    why: String,
+    again: Instant,
+    /// The next one.
+    pause: Duration,
+}
+
+impl Source {
+    fn run(mut self, mut watcher: Watcher, shutdown: &Shutdown) {
+        let mut is_known = false;
+        while !shutdown.is_told() {
+            let heard = watcher.next(HEAR_MAX);
+            match &heard {
+                Ok(_) => is_known = true,
+                Err(_) => thread::sleep(PAUSE.0),
+            }
+            let done = if is_known { self.follow(&watcher) } else { Ok(()) };
+            let heard = heard.map_err(|error| {
+                Failure::new(format!("its nodes stay as they are, because {}", Failure::from(error).0))
+            });
+            let undone = || self.undone.values().next().map(|undone| undone.why.clone());
+            let wrong = heard.err().or(done.err()).map(|Failure(why)| why).or_else(undone);
+            self.tell(wrong);
+        }
+    }
+
+    /// Says what is wrong, once.
+    fn tell(&mut self, why: Option<String>) {
+        self.shown.change(|status| status.source = Some(why.clone().map_or(Ok(()), Err)));
+        if self.told == why {
+            return;
+        }
+        match &why {
+            Some(why) => tracing::error!("service {}: {why}", self.spec.service),
+            None => tracing::warn!("service {}: the cluster has its nodes", self.spec.service),
+        }
+        self.told = why;
+    }
+
+    /// Has nodes join and leave, as far as that can be done now.
+    fn follow(&mut self, watcher: &Watcher) -> Result<(), Failure> {
+        let endpoints = watcher.endpoints(self.spec.port.as_deref())?;
+        let roster = Roster::read(&self.run).ok_or_else(|| Failure::new("the roster cannot be read"))?;
+        let cluster = roster.cluster()?;
+        let of_service = |at: SocketAddr| at.ip() == self.at && self.spec.ports.contains(&at.port());
+        let ours = cluster.nodes.values().filter(|node| of_service(node.fabric_listen));
+        let member =
+            |node: &sidelong_config::Node| Some(Member { name: node.name.clone(), server: node.port()? });
+        let members: Vec<_> = ours.filter_map(member).collect();
+        let floors: usize = cluster.sites.values().map(|site| site.floor).sum();
+        let spare = cluster.nodes.values().count().saturating_sub(floors.max(1));
+        let mut plan = plan(&endpoints, &members, spare, &mut self.absent, Instant::now());
+        let Plan { join, go, leave } = &plan;
+        let wanted: BTreeSet<_> = join.iter().chain(go).map(|member| &member.name).chain(leave).collect();
+        self.undone.retain(|name, _| wanted.contains(name));
+        let now = Instant::now();
+        let is_due = |name: &String| self.undone.get(name).is_none_or(|undone| undone.again <= now);
+        plan.join.retain(|member| is_due(&member.name));
+        plan.go.retain(|member| is_due(&member.name));
+        // All is tried, whatever fails.
+        self.add(&cluster, &plan.join);
+        self.all("go elsewhere", &plan.go, |text, Member { name, server }| {
+            edit::replace_server(text, name, &server.to_string())
+        });
+        let ready = endpoints.iter().filter(|endpoint| endpoint.state == State::Ready);
+        self.remove(&plan.leave, &ready.map(|endpoint| node_name(&endpoint.name)).collect());
+        Ok(())
+    }
+
+    /// Notes that something could not be done.
+    fn failed(&mut self, name: &str, why: String) {
+        let pause = self.undone.get(name).map_or(PAUSE.0, |undone| (2 * undone.pause).min(PAUSE.1));
+        self.undone.insert(name.to_owned(), Undone { why, again: Instant::now() + pause, pause });
+    }
+
+    fn add(&mut self, cluster: &Cluster, join: &[Member]) {
+        let taken: Vec<_> =
+            cluster.nodes.values().map(|node| node.fabric_listen).filter(|at| at.ip() == self.at).collect();
+        let is_free = |port: &u16| {
+            let at = SocketAddr::new(self.at, *port);
+            !taken.contains(&at) && TcpListener::bind(at).is_ok()
+        };
+        let free: Vec<_> = self.spec.ports.clone().filter(is_free).take(join.len()).collect();
+        let (first, last) = (self.spec.ports.start(), self.spec.ports.end());
+        let why = format!("no port from {first} to {last} is free for it: give the agents more ports");
+        join.iter()
+            .skip(free.len())
+            .for_each(|member| self.failed(&member.name, format!("{} cannot join: {why}", member.name)));
+        let seated: Vec<_> = join.iter().zip(free).collect();
+        let host = self.spec.host.clone();
+        self.all("join", &seated, |text, (Member { name, server }, port)| {
+            edit::add_node(text, name, &server.to_string(), Some(&format!("{host}:{port}")))
+        });
+    }
+
+    /// Has these leave whose requests have ended, and begins to empty the others. Those that are to stay after all are given back.
+    fn remove(&mut self, leave: &[String], ready: &BTreeSet<String>) {
+        let (mut held, mut back, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        self.holds().retain(|name, hold| match hold {
+            Hold::Held(_) if leave.contains(name) => {
+                held.push(name.clone());
+                true
+            }
+            Hold::Held(former) if ready.contains(name) => {
+                back.push((name.clone(), *former));
+                true
+            }
+            Hold::Begun | Hold::Held(_) => true,
+            Hold::Failed(Failure(why)) => {
+                failed.push((name.clone(), format!("{name} is to leave, and stays: {why}")));
+                false
+            }
+        });
+        failed.into_iter().for_each(|(name, why)| self.failed(&name, why));
+        for (name, former) in back {
+            let newest = Roster::read(&self.run).ok_or_else(|| Failure::new("the roster cannot be read"));
+            let given =
+                newest.and_then(|newest| hand(&newest.cluster()?, &name, Wish::Resume)?.give_back(former));
+            match given {
+                Ok(()) => _ = self.holds().remove(&name),
+                Err(Failure(why)) => tracing::error!("{name} is ready again, and stays held: {why}"),
+            }
+        }
+        let now = Instant::now();
+        let is_due = |name: &&String| self.undone.get(*name).is_none_or(|undone| undone.again <= now);
+        let due: Vec<_> = leave.iter().filter(is_due).cloned().collect();
+        for name in &due {
+            let mut holds = self.holds();
+            let begun = holds.values().filter(|hold| matches!(hold, Hold::Begun)).count();
+            if begun < HOLDS_MAX && !holds.contains_key(name) {
+                holds.insert(name.clone(), Hold::Begun);
+                drop(holds);
+                self.empty(name.clone(), ready.clone());
+            }
+        }
+        held.retain(|name| due.contains(name));
+        self.all("leave", &held, |text, name| edit::remove(text, name));
+        let left: Vec<_> = held.into_iter().filter(|name| !self.undone.contains_key(name)).collect();
+        left.iter().for_each(|name| _ = self.holds().remove(name));
+    }
+
+    /// Holds a node, on a thread of its own, once its site can spare it: one of those that are ready may take its place.
+    fn empty(&self, name: String, ready: BTreeSet<String>) {
+        let (holds, run) = (Arc::clone(&self.holds), self.run.clone());
+        let hold = move |name: &str| loop {
+            let newest = Roster::read(&run).ok_or_else(|| Failure::new("the roster cannot be read"));
+            let epoch = newest.as_ref().map_or(0, |newest| newest.epoch);
+            let held = newest.and_then(|newest| {
+                let cluster = newest.cluster()?;
+                let others = cluster
+                    .nodes
+                    .entries()
+                    .filter(|(_, node)| node.name != name && ready.contains(&node.name));
+                let others: Vec<_> = others.map(|(slot, _)| NodeId::new(slot)).collect();
+                let mut hand = hand(&cluster, name, Wish::Drain)?;
+                hand.waits = true;
+                hand.replace_by(&others)?;
+                hand.leave()
+            });
+            match held {
+                Ok(former) => return Hold::Held(former),
+                // Others have joined or left meanwhile, so that it went by an old roster.
+                Err(_) if roster::epoch(&run).is_some_and(|newest| newest > epoch) => {}
+                Err(why) => return Hold::Failed(why),
+            }
+        };
+        let lock = |holds: &Mutex<Holds>, name: String, hold| {
+            holds.lock().unwrap_or_else(PoisonError::into_inner).insert(name, hold);
+        };
+        let (kept, of) = (Arc::clone(&holds), name.clone());
+        let begun = thread::Builder::new().name("hold".into()).spawn(move || {
+            let done = catch_unwind(AssertUnwindSafe(|| hold(&name)));
+            // Its panic was printed where it happened.
+            let done = done.unwrap_or_else(|_| Hold::Failed(Failure::new("that was not possible")));
+            lock(&holds, name, done);
+        });
+        if let Err(error) = begun {
+            lock(&kept, of, Hold::Failed(error.into()));
+        }
+    }
+
+    /// Changes the file for all of these at once; if that fails, for each alone.
+    fn all<T: Named>(&mut self, how: &str, of: &[T], edit: impl Fn(&str, &T) -> Result<String, String>) {
+        let change = |some: &[T]| {
+            let edited = |text: &str| some.iter().try_fold(text.to_owned(), |text, one| edit(&text, one));
+            let reload = Reload::of_edit(Place::new(&self.cluster)?, edited)?;
+            let epoch = reload.carry_out(ADOPT_MAX, false)?;
+            let names: Vec<_> = some.iter().map(Named::name).collect();
+            tracing::info!(epoch, "{} {how}, by service {}", names.join(", "), self.spec.service);
+            Ok::<_, Failure>(())
+        };
+        if of.is_empty() {
+            return;
+        }
+        let done = match of {
+            [_] => Err(Failure::new("it is one")),
+            all => change(all),
+        };
+        let mut each = Vec::new();
+        let mut failures = 0;
+        for one in of.iter().filter(|_| done.is_err()) {
+            // It is none of these that fails, but something that all need.
+            let done = match failures < FAILURES_MAX {
+                true => change(std::slice::from_ref(one)),
+                false => Err(Failure::new("others before it could not either")),
+            };
+            failures = if done.is_ok() { 0 } else { failures + 1 };
+            each.push((one.name(), done));
+        }
+        if done.is_ok() || each.iter().any(|(_, done)| done.is_ok()) {
+            // By that, something else may have become possible.
+            self.undone.clear();
+        }
+        for (name, done) in each {
+            match done {
+                Ok(()) => {}
+                Err(Failure(why)) => self.failed(name, format!("{name} is to {how}: {why}")),
+            }
+        }
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A person's links to a node.
+fn hand(cluster: &Cluster, name: &str, wish: Wish) -> Result<Hand, Failure> {
+    let slot = cluster.nodes.position(|node| node.name == name).ok_or_else(|| Failure::new("it has left"))?;
+    Hand::new(Parts::new(cluster.clone())?, NodeId::new(slot), wish)
+}
+
+/// What has a node's name.
+trait Named {
+    fn name(&self) -> &str;
+}
+
+impl Named for String {
+    fn name(&self) -> &str {
+        self
+    }
+}
+
+impl Named for Member {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for (&Member, u16) {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+}
