@@ -26,6 +26,8 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Why nothing more is done by a roster that is not the newest.
 const CHANGED: &str = "the cluster has changed meanwhile; try again";
+/// An attempt that takes longer waits for requests.
+const DRAINS_MIN: Duration = Duration::from_secs(1);
 /// Pause before another attempt.
 const RETRY: Duration = Duration::from_millis(5);
 /// Between two scans while a node drains, which make broken links anew.
@@ -73,6 +75,9 @@ pub struct Hand {
     pub force: bool,
     /// Waits for the node's requests as long as they take.
     pub waits: bool,
+    /// Longest time of attempts that fail at once, of which each may be by what was read too long ago; `None` for as long as a drain may
+    /// take.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Hand {
@@ -90,7 +95,16 @@ impl Hand {
             )));
         }
         let links = parts.links(None)?;
-        let mut hand = Hand { parts, links, node, name: String::new(), wish, force: false, waits: false };
+        let mut hand = Hand {
+            parts,
+            links,
+            node,
+            name: String::new(),
+            wish,
+            force: false,
+            waits: false,
+            patience: None,
+        };
         hand.turn_to(node, wish)?;
         Ok(hand)
     }
@@ -131,7 +145,7 @@ impl Hand {
         let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
         let deadline = began + drain_max + self.parts.change_max().unwrap_or_default() + BUSY_MAX;
         let mut memo = (None, Memo::default());
-        let (mut tried, mut hopeful) = (None, began);
+        let (mut tried, mut hopeful, mut drained) = (None, began, began);
         loop {
             let plan = match (self.plan(wish)?, tried) {
                 (Next::Plan(plan), _) => plan,
@@ -152,7 +166,11 @@ impl Hand {
             }
             let timing = self.parts.timing(drain_max)?;
             let mut machine = Move::new(plan, self.parts.person(), self.parts.pool(), timing, memo.1);
+            let tries = Instant::now();
             let outcome = self.drive(&mut machine);
+            if tries.elapsed() > DRAINS_MIN {
+                drained = Instant::now();
+            }
             tried = Some(plan);
             memo.1 = machine.memo();
             self.links.scan(now());
@@ -175,6 +193,9 @@ impl Hand {
                 Outcome::Behind => return Err(self.gave_up(plan, outcome)),
                 // Who waits for requests waits for nothing else: what was read of nodes that have left is old.
                 _ if self.waits && self.is_behind() => return Err(self.gave_up(plan, Outcome::Behind)),
+                _ if self.patience.is_some_and(|patience| drained.elapsed() > patience) => {
+                    return Err(self.gave_up(plan, outcome));
+                }
                 Outcome::AtFloor if hopeful.elapsed() > BUSY_MAX => return Err(self.at_floor(plan)),
                 Outcome::Unreachable if hopeful.elapsed() > BUSY_MAX => {
                     return Err(self.gave_up(plan, outcome));

@@ -144,11 +144,15 @@ fn nowhere(host: &str) -> IpAddr {
     Ipv6Addr::from(u128::from(NOWHERE) << 64 | u128::from(fnv1a(host.as_bytes()))).into()
 }
 
+/// The address that is taken of several of one host.
+pub fn lowest(found: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
+    found.min_by_key(|ip| (ip.is_ipv6(), *ip))
+}
+
 /// Asks for a host, and remembers the answer.
 fn ask_for(host: &str, wait: Duration) -> Result<IpAddr, NotFound> {
     let found = ask(host, wait)?;
-    let lowest = found.iter().min_by_key(|ip| (ip.is_ipv6(), **ip)).copied();
-    let lowest = lowest.ok_or_else(|| NotFound::Has("has no address".to_owned()))?;
+    let lowest = lowest(found.iter().copied()).ok_or_else(|| NotFound::Has("has no address".to_owned()))?;
     let mut known = known();
     let last = known.get(host).map(|last| last.address).filter(|last| found.contains(last));
     let address = last.unwrap_or(lowest);

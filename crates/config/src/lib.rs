@@ -39,7 +39,7 @@ pub use error::{Error, Location, Result};
 pub use file::{
     ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, Serves, SiteEntry, Tls,
 };
-pub use hosts::{Hosts, forget_others, have_changed, is_nowhere, look_up_again};
+pub use hosts::{Hosts, forget_others, have_changed, is_nowhere, look_up_again, lowest};
 pub use parse::FILE_BYTES_MAX;
 pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use sidelong_app::agents::{self, AgentsSpec, SourceSpec};
+use sidelong_config::lowest;
 use sidelong_kubernetes::{Access, Server, Service};
 
 use crate::cluster;
@@ -91,17 +92,14 @@ fn access(args: &AgentsArgs) -> Result<Access, Failure> {
     })
 }
 
-/// The address of a host, chosen as other parts choose it from the cluster file: the lowest one of IPv4, or the lowest. It is waited for: a
-/// pod's name may be known only after the pod has started.
+/// The address of this machine that a host means. It is waited for: a pod's name may be known only after the pod has started.
 fn found(host: &str) -> Result<IpAddr, Failure> {
     let deadline = Instant::now() + FOUND_MAX;
     loop {
         let found = (host.trim_matches(['[', ']']), 0).to_socket_addrs();
         // A name server may yet tell where the pod was before.
         let is_here = |ip: &IpAddr| TcpListener::bind((*ip, 0)).is_ok();
-        let lowest =
-            found.map(|found| found.map(|at| at.ip()).filter(is_here).min_by_key(|ip| (ip.is_ipv6(), *ip)));
-        match lowest {
+        match found.map(|found| lowest(found.map(|at| at.ip()).filter(is_here))) {
             Ok(Some(at)) => return Ok(at),
             _ if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
             Ok(None) => return Err(Failure::new(format!("--at: {host} has no address of this machine"))),

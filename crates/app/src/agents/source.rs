@@ -30,6 +30,8 @@ use crate::roster::{self, Place, Roster};
 const HEAR_MAX: Duration = Duration::from_secs(1);
 /// Pause before what could not be done is tried again, and after the API server could not be asked: the first, doubled up to the last.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Longest time of one attempt to hold a node, besides that which its requests take.
+const HOLD_MAX: Duration = Duration::from_secs(15);
 /// After so many changes that fail one after the other, no other is tried before a pause.
 const FAILURES_MAX: usize = 3;
 /// Longest wait for parts to take a change over.
@@ -255,7 +257,7 @@ impl Source {
                     .filter(|(_, node)| node.name != name && ready.contains(&node.name));
                 let others: Vec<_> = others.map(|(slot, _)| NodeId::new(slot)).collect();
                 let mut hand = hand(&cluster, name, Wish::Drain)?;
-                hand.waits = true;
+                (hand.waits, hand.patience) = (true, Some(HOLD_MAX));
                 hand.replace_by(&others)?;
                 hand.leave()
             });
