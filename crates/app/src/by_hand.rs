@@ -200,6 +200,8 @@ impl Hand {
                 Outcome::Unreachable if hopeful.elapsed() > BUSY_MAX => {
                     return Err(self.gave_up(plan, outcome));
                 }
+                // It seems so until an edge has put the budget right.
+                Outcome::AtFloor if Instant::now() < deadline => std::thread::sleep(SCAN_EVERY),
                 // Somebody else was faster, or repaired the site first: the plan is made anew.
                 _ if Instant::now() < deadline => std::thread::sleep(RETRY),
                 outcome => return Err(self.gave_up(plan, outcome)),
@@ -396,6 +398,11 @@ impl Hand {
             }
             std::thread::sleep(RETRY);
         }
+    }
+
+    /// Whether any node was heard.
+    pub fn hears_somebody(&self) -> bool {
+        self.nodes().any(|node| self.links.ownership(node).is_some())
     }
 
     /// Whether the node's word, and those of the sites that it is about, were read.

@@ -15,6 +15,7 @@ pub mod programs;
 pub mod serving;
 pub mod up;
 pub mod usage;
+pub mod words;
 
 pub use sidelong_app::cgroup;
 

@@ -5,11 +5,11 @@
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
 use crate::{
-    admission, agent, beside, busy, cache, day, fronts, latency, monitoring, overhead, overload, perftest,
-    rams, reload, scale, servers, sessions, sizes, speed, throughput, utilisation,
+    admission, agent, beside, busy, cache, chaos, day, fronts, latency, monitoring, overhead, overload,
+    perftest, rams, reload, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
 
-static EXPERIMENTS: [Experiment; 61] = [
+static EXPERIMENTS: [Experiment; 62] = [
     sizes::R5,
     sizes::R6,
     sizes::R7,
@@ -71,6 +71,7 @@ static EXPERIMENTS: [Experiment; 61] = [
     cache::K6,
     cache::K7,
     agent::AGENT,
+    chaos::X1,
 ];
 
 /// All experiments: the published ones by number, then Sidelong's own.
@@ -114,7 +115,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
-                     DA, QA, move-latency, reload, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent"
+                     DA, QA, move-latency, reload, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent, X1"
                 ),
             "{error}"
         );

@@ -24,6 +24,7 @@ mod bench;
 mod beside;
 mod busy;
 mod cache;
+mod chaos;
 mod chart;
 mod check;
 mod cpus;

@@ -1,6 +1,6 @@
 //! The mover: carries out moves, each by a machine of `state`, and notices when a site needs repair.
 
-use sidelong_layout::{EdgeId, Lock, NodeId, SiteId};
+use sidelong_layout::{Budget, EdgeId, Lock, NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_state::{
     Holder, Memo, Move, Outcome, PaperMove, Plan, Pool, Protocol, Reply, Step, Time, Timing, Undrained,
@@ -122,8 +122,8 @@ pub struct Mover {
     counters: Vec<UpdateCounter>,
     /// The sequence of each site's lock when it was last seen free.
     looked: Vec<u64>,
-    /// Since when a word of each site is known to be wrong while its lock is free.
-    wrong_since: Vec<Option<Time>>,
+    /// Words of each site that were found wrong while its lock was free.
+    wrong: Vec<Option<Wrong>>,
     /// By site.
     disputes: Vec<Dispute>,
     setbacks: Setbacks,
@@ -198,6 +198,16 @@ impl Setbacks {
     }
 }
 
+/// A word of a site that is wrong.
+#[derive(Clone, Copy, Debug)]
+struct Wrong {
+    since: Time,
+    /// The site's when it was found.
+    budget: Budget,
+    /// Whether the lock was held meanwhile.
+    was_held: bool,
+}
+
 /// Nodes of a site in a scan.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
@@ -235,7 +245,7 @@ impl Mover {
             memos: vec![Memo::default(); sites],
             counters: vec![UpdateCounter::default(); sites],
             looked: vec![0; sites],
-            wrong_since: vec![None; sites],
+            wrong: vec![None; sites],
             disputes: vec![Dispute::default(); sites],
             setbacks: Setbacks::default(),
             is_blind: false,
@@ -264,7 +274,7 @@ impl Mover {
         self.memos.resize(sites, Memo::default());
         self.counters.resize(sites, UpdateCounter::default());
         self.looked.resize(sites, 0);
-        self.wrong_since.resize(sites, None);
+        self.wrong.resize(sites, None);
         self.disputes.resize(sites, Dispute::default());
         self.tallies.resize(sites, Tally::default());
         if self.pool.epoch() != pool.epoch() {
@@ -281,7 +291,7 @@ impl Mover {
         self.memos = vec![Memo::default(); sites];
         self.counters = vec![UpdateCounter::default(); sites];
         self.looked = vec![0; sites];
-        self.wrong_since = vec![None; sites];
+        self.wrong = vec![None; sites];
     }
 
     /// Whether nothing is in progress.
@@ -399,8 +409,10 @@ impl Mover {
         let words = scan.sites[site.index()]?;
         let steal_ns = self.timing.steal_ns();
         if let Some(since) = self.memos[site.index()].see(now, words.lock) {
-            // Held by a live holder; or by a dead one, if nothing has changed for too long.
-            self.wrong_since[site.index()] = None;
+            // Held by a live holder; or by a dead one, if nothing has changed for too long. A holder that leaves the budget as it is, because
+            // the site seems to be at its floor, may come again and again.
+            let wrong = self.wrong[site.index()].filter(|wrong| wrong.budget == words.budget);
+            self.wrong[site.index()] = wrong.map(|wrong| Wrong { was_held: true, ..wrong });
             return (now >= since.after_ns(steal_ns)).then_some(Cause::Abandoned);
         }
         // A scan's words are read at different moments, so a node that has just joined may not show yet. A node that
@@ -419,18 +431,19 @@ impl Mover {
         } else {
             (found != expected).then_some(Cause::Floor { found, expected })
         };
-        let wrong_since = &mut self.wrong_since[site.index()];
+        let wrong = &mut self.wrong[site.index()];
+        *wrong = wrong.filter(|wrong| !wrong.was_held || wrong.budget == words.budget);
+        let found = Wrong { since: now, budget: words.budget, was_held: false };
+        let mut since = || wrong.insert(Wrong { was_held: false, ..wrong.unwrap_or(found) }).since;
         match cause {
             Some(Cause::Floor { .. }) => {
                 let wait_ns = self.disputes[site.index()].wait_ns(now, steal_ns);
-                cause.filter(|_| now >= wrong_since.get_or_insert(now).after_ns(wait_ns))
+                cause.filter(|_| now >= since().after_ns(wait_ns))
             }
-            Some(_) => cause.filter(|_| now >= wrong_since.get_or_insert(now).after_ns(steal_ns)),
+            Some(_) => cause.filter(|_| now >= since().after_ns(steal_ns)),
             None => {
-                // If not all could be read, nothing is known.
-                if exact == Some(true) {
-                    *wrong_since = None;
-                }
+                // If not all could be read, nothing is known; then what was found before others held the lock is old.
+                *wrong = wrong.filter(|wrong| exact.is_none() && !wrong.was_held);
                 None
             }
         }
@@ -490,6 +503,10 @@ impl Mover {
             self.setbacks = Setbacks::default();
         } else if report.was_in_vain(self.is_blind) {
             self.setbacks.grow(report.began, now, self.timing.lease_ns());
+        }
+        if report.plan().is_none() && outcome != Outcome::Busy {
+            // What is wrong yet is found anew.
+            self.wrong[site] = None;
         }
         self.tasks.remove(task);
         Step::Done(report)

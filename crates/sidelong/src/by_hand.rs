@@ -121,7 +121,12 @@ fn carry_out(
     top::refuse_absent(&cluster, &file)?;
     let mut hand = Hand::new(Parts::new(cluster.clone())?, node, wish)?;
     change(&mut hand);
-    hand.await_words().map_err(|why| top::not_running(&cluster, &file, &why))?;
+    hand.await_words().map_err(|why| match hand.hears_somebody() {
+        true => {
+            Failure::new(format!("{why}, while other nodes are heard: `sidelong status` says what is away"))
+        }
+        false => top::not_running(&cluster, &file, &why),
+    })?;
     let said = hand.carry_out()?;
     if is_quiet { Ok(()) } else { say(format!("{said}\n")) }
 }

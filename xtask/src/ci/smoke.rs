@@ -5,6 +5,11 @@ use serde_json::Value;
 /// Requests that ten seconds must answer on the slowest machine: eight nodes could do several hundred a second each.
 const REQUESTS_MIN: u64 = 1_000;
 
+/// Of so many requests of X1 one may fail without a reason. A site that is down fails more.
+const LATE_PARTS: u64 = 20;
+/// What X1 notes of a cluster that has not come to rest.
+const NEVER_MS: u64 = 60_000;
+
 /// The columns of R10's rows.csv.
 const COLUMNS: &str = "repetition,sites,burst,configuration,requests_per_s,p50_ms,p99_ms,errors,moves,\
                        step_ms,nodes_busy,nodes_busy_max";
@@ -43,6 +48,54 @@ pub(super) fn rows(csv: &str) -> Result<(), String> {
         Some(missing) => Err(format!("rows.csv has no row of the configuration {missing}")),
         None => Ok(()),
     }
+}
+
+/// The rows.csv of X1: no seed broke what must hold on any machine.
+pub(super) fn chaos(csv: &str) -> Result<(), String> {
+    let mut rows = csv.lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let columns = rows.next().ok_or("rows.csv is empty")?;
+    let mut seeds = 0;
+    for row in rows {
+        let figure = |name: &str| {
+            let at = columns.iter().position(|column| *column == name);
+            let value = at.and_then(|at| row.get(at)).copied();
+            value.ok_or_else(|| format!("a row has no {name}"))
+        };
+        if figure("fault")? != "all" {
+            continue;
+        }
+        seeds += 1;
+        let number = |name: &str| {
+            let value = figure(name)?;
+            value.parse::<u64>().map_err(|_| format!("{name} is {value:?}"))
+        };
+        for (name, least) in [("requests", REQUESTS_MIN), ("faults", 1)] {
+            if number(name)? < least {
+                return Err(format!("seed {}: {name} is {}", figure("repetition")?, number(name)?));
+            }
+        }
+        for name in ["wrong", "misdirected", "below_floor_ms", "stuck", "ended"] {
+            if number(name)? > 0 {
+                return Err(format!(
+                    "seed {}: {name} is {}, 0 expected",
+                    figure("repetition")?,
+                    number(name)?
+                ));
+            }
+        }
+        // A busy machine delays what is done against a fault.
+        if number("late")? * LATE_PARTS > number("requests")? {
+            return Err(format!(
+                "{} of {} requests failed without a reason",
+                number("late")?,
+                number("requests")?
+            ));
+        }
+        if number("settled_ms")? >= NEVER_MS {
+            return Err(format!("seed {}: it does not come to rest", figure("repetition")?));
+        }
+    }
+    if seeds == 0 { Err("no seed was run".into()) } else { Ok(()) }
 }
 
 /// What ibv_devinfo says of the guest's device.
@@ -124,6 +177,29 @@ pub(super) fn read(printed: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_broken_seed_is_enough() {
+        let rows = |second: &str| {
+            let columns = "repetition,fault,faults,requests,moves,late,wrong,misdirected,below_floor_ms,settled_ms,stuck,ended";
+            format!(
+                "{columns}\n1,kill,2,,,,,,,,,\n1,all,9,12000,3,600,0,0,0,800,0,0\n2,all,9,12000,3,{second}\n"
+            )
+        };
+        assert_eq!(chaos(&rows("0,0,0,0,59999,0,0")), Ok(()));
+        for broken in [
+            "601,0,0,0,8,0,0",
+            "0,1,0,0,8,0,0",
+            "0,0,1,0,8,0,0",
+            "0,0,0,7,8,0,0",
+            "0,0,0,0,60000,0,0",
+            "0,0,0,0,8,1,0",
+            "0,0,0,0,8,0,1",
+        ] {
+            assert!(chaos(&rows(broken)).is_err(), "{broken}");
+        }
+        assert!(chaos("").is_err() && chaos("fault,late\n").is_err());
+    }
 
     #[test]
     fn items_of_another_guest_are_read() {

@@ -50,6 +50,11 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
     Step {
+        name: "chaos",
+        proves: "whatever fails on five machines, no request is misdirected, no floor is missed, and all comes to rest, 3 seeds",
+        run: |run| chaos(run, &["--quick"], CHAOS_LIMIT),
+    },
+    Step {
         name: "guest",
         proves: "a guest's kernel keeps records, and its device the promises of the verbs backend",
         run: guest,
@@ -97,6 +102,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         name: "kubernetes",
         proves: "a real API server takes the manifests, and nodes follow its pods; it is built from its Go module",
         run: kubernetes::step,
+    },
+    Step {
+        name: "chaos-long",
+        proves: "the same for a minute each, 50 seeds",
+        run: |run| chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT),
     },
     Step {
         name: "endurance",
@@ -270,6 +280,8 @@ fn of_the_program(run: &Run, tests: &str) -> Command {
     run.cargo(&[&it[..], &["--", "--nocapture"]].concat())
 }
 
+/// Three short seeds of X1, on a machine that others use.
+const CHAOS_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// Variable with the seed of a randomized test.
 const SEED: &str = "SIDELONG_SEED";
 
@@ -324,15 +336,35 @@ fn up(run: &mut Run) -> Result<(), Failure> {
 }
 
 fn lab(run: &mut Run) -> Result<(), Failure> {
+    let rows = lab_rows(run, &["run", "R10", "--quick"], "R10", LAB_LIMIT)?;
+    smoke::rows(&rows).map_err(Failure::Unmet)
+}
+
+/// X1, by the program that the step `release` has built.
+fn chaos(run: &mut Run, how: &[&str], limit: Duration) -> Result<(), Failure> {
+    let mut namespace = Command::new("unshare");
+    if exec::output(namespace.args(["--net", "nft", "--version"])).is_err() {
+        run.tally.skip("chaos", "it needs root, who may make network namespaces, and nft: install nftables");
+        return Ok(());
+    }
+    let mut modules = Command::new("make");
+    if exec::output(modules.current_dir(&run.root).args(["-C", "fronts", "nginx", "haproxy"])).is_err() {
+        run.tally.skip("chaos", "`make -C fronts nginx haproxy` fails: install nginx-dev and liblua5.3-dev");
+        return Ok(());
+    }
+    let rows = lab_rows(run, &[&["run", "X1"], how].concat(), "X1", limit)?;
+    smoke::chaos(&rows).map_err(Failure::Unmet)
+}
+
+/// The rows of an experiment. A missed target and a busy machine are not what steps are about.
+fn lab_rows(run: &Run, words: &[&str], id: &str, limit: Duration) -> Result<String, Failure> {
     let cannot_read = |path: PathBuf| |source| Error::Read { path, source };
     let out = tempfile::tempdir().map_err(cannot_read(std::env::temp_dir()))?;
     let mut lab = program(run, "sidelong-lab")?;
-    lab.args(["run", "R10", "--quick", "--out"]).arg(out.path());
-    // A missed target and a busy machine are not what this step is about.
-    print!("{}", run.must_print(lab, LAB_LIMIT, &[3, 4])?);
-    let rows = out.path().join("R10/rows.csv");
-    let rows = std::fs::read_to_string(&rows).map_err(cannot_read(rows))?;
-    smoke::rows(&rows).map_err(Failure::Unmet)
+    lab.args(words).arg("--out").arg(out.path());
+    print!("{}", run.must_print(lab, limit, &[3, 4])?);
+    let rows = out.path().join(id).join("rows.csv");
+    Ok(std::fs::read_to_string(&rows).map_err(cannot_read(rows))?)
 }
 
 /// All tests of a record that the kernel keeps, as a guest's CPUs may also be taken offline, and those that need a device.

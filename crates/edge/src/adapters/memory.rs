@@ -84,7 +84,6 @@ struct Node {
     sent: u64,
     /// [`WorkersMap::sent`] when the proxy last told its own count.
     sent_at_told: u64,
-    trial: u64,
 }
 
 impl MemoryAdapter {
@@ -326,13 +325,13 @@ impl MemoryAdapter {
                 sum.unanswered = sum.unanswered.saturating_add(unanswered.try_into().unwrap_or(u32::MAX));
             }
         }
-        for (node, (sum, known)) in sums.iter_mut().zip(&mut self.nodes).enumerate() {
+        for (node, sum) in sums.iter_mut().enumerate() {
             let node = NodeId::new(node);
             let uncounted = workers.load(map.uncounted(node));
             sum.in_flight = sum.in_flight.saturating_add(uncounted.try_into().unwrap_or(u32::MAX));
+            // As long as the view does not know it: a worker's clock may be ahead of that of a scan that takes its time.
             let trial = workers.load(map.trial(node));
-            sum.on_trial = trial != known.trial && trial == view.health(node).encode();
-            known.trial = trial;
+            sum.on_trial = trial != 0 && trial == view.health(node).encode();
         }
         sums
     }

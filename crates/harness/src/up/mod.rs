@@ -52,7 +52,7 @@ pub use admissions::Admissions;
 pub use auction::{Demo, cluster as auction_cluster};
 pub use caches::Seen;
 pub use home::RUN_FILE;
-pub use proxies::{By, FrontMake};
+pub use proxies::{By, FrontMake, led_by};
 pub use results::{CacheLoad, CacheSummary, SiteSummary, Spread, Summary};
 pub use servers::Make;
 

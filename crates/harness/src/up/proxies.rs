@@ -227,6 +227,29 @@ fn is_plain(edge: &EdgeEntry) -> Result<(), Failure> {
     )))
 }
 
+/// The words that run the proxy that a front controls, as one process which listens there and keeps its files in a directory below this one.
+///
+/// # Errors
+/// If the program or its module is not there, or the directory cannot be written.
+pub fn led_by(
+    cluster: &Cluster,
+    front: &FrontEntry,
+    listen: SocketAddr,
+    directory: &Path,
+) -> Result<Vec<OsString>, Failure> {
+    let make = FrontMake::value_variants().iter().find(|make| make.of_file() == front.proxy).copied();
+    let known = make.and_then(|make| Some((make, make.names()?)));
+    let (make, names) = known.ok_or_else(|| Failure::new("no program leads connections there"))?;
+    let program = foreign::find(names, &front.name)?;
+    let module = make.module(program, front.controlled_by())?;
+    let (by, front) = (By::Sidelong, front.clone());
+    // HAProxy has threads, and the others processes.
+    let threads = usize::from(make == FrontMake::Haproxy);
+    let mut proxy = Proxy { make, by, program, module, listen, threads, front, lines: String::new() };
+    proxy.lines = proxy.lines(cluster);
+    proxy.command(directory)
+}
+
 impl Proxy {
     /// The name of the front that controls it, and of the edge that it replaces.
     pub(super) fn front(&self) -> &str {

@@ -113,3 +113,24 @@ fn a_floor_in_dispute_is_put_right_ever_more_seldom() {
     let peace = TWO_LEASES << 7;
     dispute(began + peace, TWO_LEASES);
 }
+
+/// Persons who find a site at its floor, by a budget that is too low, try again every few milliseconds.
+#[test]
+fn a_budget_that_keeps_others_from_a_site_is_put_right_while_they_try() {
+    let mut cluster = Cluster::new();
+    cluster.budget = Budget { current: 0, ..cluster.budget };
+    let mut repaired = None;
+    for at in 0..TWO_LEASES {
+        let sequence = 2 * at + 2;
+        cluster.lock = match at % 8 {
+            0..7 => Lock::decode(sequence).held_by(EdgeId::new(4000), 77).encode(),
+            _ => sequence,
+        };
+        assert_eq!(repaired, None, "after {at}");
+        repaired = cluster.look(10_000 + at);
+    }
+    cluster.lock = 2 * TWO_LEASES + 2;
+    let report = cluster.look(10_000 + TWO_LEASES + 8).expect("a repair");
+    assert_eq!(report.task, Task::Repair(SITE, Cause::Unsettled));
+    assert_eq!(cluster.budget.current, 1);
+}

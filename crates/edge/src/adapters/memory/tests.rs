@@ -242,6 +242,27 @@ fn the_library_leaves_regions_of_another_layout_alone() {
     }
 }
 
+/// The clock of a scan is as old as the scan, which takes longer while a machine does not answer.
+#[test]
+fn a_trial_that_began_after_the_scan_is_noted_by_a_later_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |ms: u64| Time::from_ns(1_000_000_000_000 + ms * 1_000_000);
+    let (host, node) = (Host::Shm(ShmHost::new(directory.path())), NodeId::new(0));
+    let cluster = cluster(1, Balance::Weighted);
+    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), at(0)).unwrap();
+    let view = View::new(1, SITES, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
+    view.on_failure(node, at(0), Failure::Refused);
+    let refused = view.health(node);
+    // A worker has found that it may be tried, 50 ms after the refusal.
+    adapter.workers.store(adapter.workers_map.trial(node), refused.encode(), Ordering::Relaxed);
+    adapter.count(&view, &[], at(49));
+    assert_eq!(view.health(node), refused);
+    adapter.count(&view, &[], at(51));
+    assert_eq!(view.health(node), refused.trial(at(51), &HealthSettings::default()).unwrap());
+    // Nothing came of it: another one may follow.
+    assert_eq!(view.health(node).state(at(1_052)), sidelong_policy::health::State::Trial);
+}
+
 /// As behind HAProxy, which tells its count at times.
 #[test]
 fn what_was_sent_since_a_proxy_told_its_count_is_known() {

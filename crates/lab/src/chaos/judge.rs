@@ -1,0 +1,299 @@
+//! What must hold whatever happens, and whether it did.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sidelong_harness::words::{Look, Said};
+
+use super::clients::{Asked, End};
+use super::plan::Kind;
+use super::stage::{FRONTS, SITES, serving};
+
+/// Requests may fail that began so long after a fault began or ended, at most.
+pub(super) const NEAR: Duration = Duration::from_millis(100);
+/// A part that goes on, or a machine that is reached again, may take so long before it serves as before.
+pub(super) const BACK: Duration = Duration::from_secs(3);
+/// Words are read one after the other, so that a move may seem to leave a site below its floor in so many looks.
+const SKEWED: usize = 2;
+
+/// A fault as it was made.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Made {
+    pub(super) kind: Kind,
+    pub(super) machine: usize,
+    /// The name of the part that it is of.
+    pub(super) part: Option<String>,
+    /// Before it began, and once it had; before it ended, and once it had.
+    pub(super) begins: [Instant; 2],
+    /// As `begins`.
+    pub(super) ends: [Instant; 2],
+}
+
+impl Made {
+    /// Whether a request was under way at any time of it.
+    pub(super) fn is_during(&self, one: &Asked) -> bool {
+        one.from <= self.ends[1] && one.until >= self.begins[0]
+    }
+
+    /// Whether a request was under way at any time of it, or began while what it was of may not have been back.
+    fn lasts_for(&self, one: &Asked) -> bool {
+        one.from <= self.ends[1] + BACK && one.until >= self.begins[0]
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Judged {
+    /// Requests that failed at a front which a fault is of, or whose machine it is of; near the beginning or the end of a fault; or while faults
+    /// were of all servers of their site.
+    pub(super) excused: usize,
+    /// Others that failed, and when they began.
+    pub(super) late: Vec<(Instant, String)>,
+    /// Answers that were not what was asked for.
+    pub(super) wrong: Vec<String>,
+    /// Answers of nodes that did not serve the site meanwhile.
+    pub(super) misdirected: Vec<String>,
+    /// The longest time for which a site seemed below its floor, if in more looks than words that are read one after the other may cause.
+    pub(super) below_floor: Duration,
+    /// How often a node came to another site.
+    pub(super) moves: usize,
+}
+
+/// Judges a run, in which each node is on the machine that `machine_of` names.
+pub(super) fn judge(
+    made: &[Made],
+    asked: &[Asked],
+    looks: &[Look],
+    machine_of: impl Fn(&str) -> usize,
+) -> Judged {
+    let mut judged = Judged { below_floor: below_floor(looks), moves: moves(looks), ..Judged::default() };
+    let words = words_by_node(looks);
+    for one in asked {
+        match &one.end {
+            End::Failed(_) if made.iter().any(|fault| excuses(fault, one)) => judged.excused += 1,
+            End::Failed(_) if has_no_server(made, one, looks, &machine_of) => judged.excused += 1,
+            End::Failed(why) => {
+                let [front, site] = [FRONTS[one.front], SITES[one.site]];
+                judged.late.push((one.from, format!("{front} for {site}: {why}")));
+            }
+            End::Wrong(body) => judged.wrong.push(body.clone()),
+            End::Answered(node) => {
+                let found = words.get(node.as_str()).and_then(|words| standing(words, one));
+                if let Some(said) = found.filter(|said| said.site != Some(one.site)) {
+                    let [front, site] = [FRONTS[one.front], SITES[one.site]];
+                    judged
+                        .misdirected
+                        .push(format!("{front} sent a request of {site} to {node}, which says {said:?}"));
+                }
+            }
+        }
+    }
+    judged.late.sort();
+    judged
+}
+
+/// Whether a fault is a reason for a request to fail.
+fn excuses(fault: &Made, one: &Asked) -> bool {
+    let machine = one.front + 1;
+    // nginx and HAProxy go on without the fronts that lead them.
+    let client_facing = ["edge1", "nginx", "haproxy"][one.front];
+    let is_its = match &fault.part {
+        Some(part) => part == client_facing,
+        None => fault.machine == machine,
+    };
+    let [begins, begun] = fault.begins;
+    let [ends, ended] = fault.ends;
+    // What is sent during a fault may not wait for its end.
+    let is_begun_near =
+        one.from <= begun + NEAR && one.until >= begins || (ends..=ended + NEAR).contains(&one.from);
+    is_its && fault.lasts_for(one) || is_begun_near
+}
+
+/// Whether there was a fault of the server of each node that served the site when the request began.
+fn has_no_server(made: &[Made], one: &Asked, looks: &[Look], machine_of: impl Fn(&str) -> usize) -> bool {
+    let before = looks.partition_point(|look| look.until <= one.from);
+    let Some(look) = looks[..before].last() else { return false };
+    let serves = |said: &Option<Said>| said.is_none_or(|said| said.site == Some(one.site));
+    let mut nodes = look.nodes.iter().filter(|(_, said)| serves(said));
+    nodes.all(|(node, _)| {
+        let machine = machine_of(node);
+        let is_of_it = |fault: &&Made| match &fault.part {
+            Some(part) => *part == format!("servers{machine}"),
+            None => fault.machine == machine,
+        };
+        let mut its = made.iter().filter(is_of_it);
+        its.any(|fault| fault.lasts_for(one))
+    })
+}
+
+/// What each node's word said, and when.
+type Words = Vec<(Instant, Instant, Option<Said>)>;
+
+fn words_by_node(looks: &[Look]) -> BTreeMap<&str, Words> {
+    let mut words = BTreeMap::<&str, Words>::new();
+    for look in looks {
+        for (name, said) in &look.nodes {
+            words.entry(name).or_default().push((look.from, look.until, *said));
+        }
+    }
+    words
+}
+
+/// What a node's word said from before a request began until after it ended, if it said one thing.
+fn standing(words: &Words, one: &Asked) -> Option<Said> {
+    let after = words.partition_point(|(_, until, _)| *until <= one.from);
+    let before = words[..after].last()?;
+    let until = words[after..].iter().position(|(from, ..)| *from >= one.until)?;
+    let said = before.2?;
+    words[after..=after + until].iter().all(|(.., other)| *other == Some(said)).then_some(said)
+}
+
+fn below_floor(looks: &[Look]) -> Duration {
+    let mut since = BTreeMap::<usize, (usize, Instant)>::new();
+    let mut longest = Duration::ZERO;
+    for look in looks {
+        // Any node that was not read may serve a site.
+        let unread = look.nodes.iter().filter(|(_, said)| said.is_none()).count();
+        for site in &look.sites {
+            let there = serving(look, site.slot);
+            if there >= site.floor {
+                since.remove(&site.slot);
+            } else if there + unread < site.floor {
+                let (times, since) = since.entry(site.slot).or_insert((0, look.from));
+                *times += 1;
+                if *times > SKEWED {
+                    longest = longest.max(look.until - *since);
+                }
+            }
+        }
+    }
+    longest
+}
+
+fn moves(looks: &[Look]) -> usize {
+    let mut at = BTreeMap::<&str, usize>::new();
+    let mut moves = 0;
+    for look in looks {
+        for (name, said) in &look.nodes {
+            let Some(site) = said.filter(|said| said.serves).and_then(|said| said.site) else { continue };
+            moves += usize::from(at.insert(name, site).is_some_and(|before| before != site));
+        }
+    }
+    moves
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelong_harness::words::SiteSaid;
+
+    use super::*;
+
+    /// A node has the number of its machine, but for one.
+    fn on(node: &str) -> usize {
+        node[1..].parse::<usize>().unwrap() + 2
+    }
+
+    fn after(began: Instant, ms: u64) -> Instant {
+        began + Duration::from_millis(ms)
+    }
+
+    fn asked(began: Instant, [from, until]: [u64; 2], end: End) -> Asked {
+        Asked { from: after(began, from), until: after(began, until), front: 0, site: 0, end }
+    }
+
+    fn look(began: Instant, at: u64, sites: &[Option<usize>]) -> Look {
+        let node = |(number, site): (usize, &Option<usize>)| {
+            let said = Said { word: 7, site: *site, serves: true, moves: false };
+            (format!("n{number}"), Some(said))
+        };
+        let site =
+            |slot: usize| SiteSaid { slot, name: SITES[slot].into(), floor: 1, is_settled: Some(true) };
+        let [from, until] = [after(began, at), after(began, at + 1)];
+        Look {
+            from,
+            until,
+            epoch: 1,
+            nodes: sites.iter().enumerate().map(node).collect(),
+            sites: vec![site(0), site(1)],
+        }
+    }
+
+    #[test]
+    fn a_failure_is_excused_near_a_fault_and_while_its_front_has_one() {
+        let began = Instant::now();
+        let fault = |part: Option<&str>, machine| Made {
+            kind: if part.is_some() { Kind::Kill } else { Kind::Cut },
+            machine,
+            part: part.map(str::to_owned),
+            begins: [1_000, 1_010].map(|ms| after(began, ms)),
+            ends: [8_990, 9_000].map(|ms| after(began, ms)),
+        };
+        let failed = |times| asked(began, times, End::Failed("no".into()));
+        let excused = |fault: Made, times| judge(&[fault], &[failed(times)], &[], on).excused == 1;
+        for (part, machine) in [(None, 2), (Some("n1"), 1), (Some("servers1"), 1)] {
+            let fault = || fault(part, machine);
+            assert!(!excused(fault(), [500, 900]) && !excused(fault(), [1_200, 1_300]));
+            assert!(excused(fault(), [900, 1_400]) && excused(fault(), [1_050, 3_000]));
+            assert!(excused(fault(), [9_050, 9_060]) && !excused(fault(), [9_200, 9_300]));
+            assert!(!excused(fault(), [8_000, 11_000]), "it waits for the end of the fault");
+        }
+        for (part, machine) in [(None, 1), (Some("edge1"), 1)] {
+            assert!(excused(fault(part, machine), [5_000, 5_100]));
+            assert!(excused(fault(part, machine), [9_500, 9_600]));
+            assert!(!excused(fault(part, machine), [12_500, 12_600]));
+        }
+        let late = judge(&[fault(None, 2)], &[failed([1_200, 1_300])], &[], on).late;
+        assert_eq!(late, [(after(began, 1_200), "edge1 for alpha: no".to_owned())]);
+    }
+
+    #[test]
+    fn a_failure_is_excused_while_no_server_of_its_site_can_answer() {
+        let began = Instant::now();
+        let fault = |machine, part: Option<&str>| Made {
+            kind: Kind::Cut,
+            machine,
+            part: part.map(str::to_owned),
+            begins: [after(began, 1_000); 2],
+            ends: [after(began, 2_000); 2],
+        };
+        let failed = [asked(began, [1_500, 1_600], End::Failed("no".into()))];
+        let excused = |made: &[Made], sites: &[Option<usize>]| {
+            judge(made, &failed, &[look(began, 1_400, sites)], on).excused == 1
+        };
+        // The first node is on the second machine, the second on the third.
+        for other in [fault(3, None), fault(3, Some("servers3"))] {
+            assert!(excused(&[fault(2, None), other.clone()], &[Some(0), Some(0)]));
+            assert!(!excused(std::slice::from_ref(&other), &[Some(0), Some(0)]));
+            assert!(excused(&[other], &[Some(1), Some(0)]));
+        }
+        assert!(!excused(&[fault(3, Some("n1"))], &[Some(1), Some(0)]), "its server goes on");
+    }
+
+    #[test]
+    fn an_answer_is_misdirected_if_its_node_served_another_site_all_the_time() {
+        let began = Instant::now();
+        let answered = [asked(began, [15, 25], End::Answered("n1".into()))];
+        let misdirected = |sites: [usize; 4]| {
+            let looks = (0..).zip(sites).map(|(at, site)| look(began, at * 10, &[Some(0), Some(site)]));
+            judge(&[], &answered, &looks.collect::<Vec<_>>(), on).misdirected.len()
+        };
+        assert_eq!(misdirected([1, 1, 1, 1]), 1);
+        // It came, or left, meanwhile or at about that time.
+        for sites in [[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]] {
+            assert_eq!(misdirected(sites), 0, "{sites:?}");
+        }
+        assert_eq!(judge(&[], &answered, &[], on).misdirected.len(), 0);
+    }
+
+    #[test]
+    fn a_site_is_below_its_floor_if_it_stays_there() {
+        let began = Instant::now();
+        let below = |served: [usize; 10]| {
+            let looks = (0..).zip(served).map(|(at, site)| look(began, at * 100, &[Some(0), Some(site)]));
+            judge(&[], &[], &looks.collect::<Vec<_>>(), on).below_floor
+        };
+        assert_eq!(below([1; 10]), Duration::ZERO);
+        assert_eq!(below([1, 1, 0, 0, 1, 1, 1, 1, 1, 1]), Duration::ZERO);
+        assert_eq!(below([1, 1, 0, 0, 0, 0, 0, 0, 1, 1]), Duration::from_millis(501));
+    }
+}
