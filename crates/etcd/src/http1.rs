@@ -63,9 +63,7 @@ impl Failed {
             _ => false,
         }
     }
-}
 
-impl Failed {
     /// It is not etcd's answer.
     pub(crate) fn strange(why: impl ToString) -> Self {
         Failed::Asked(rest::Failed::Answer(why.to_string()))

@@ -25,6 +25,8 @@ pub const HTTPD: Names = &["apache2", "/usr/sbin/apache2", "httpd", "/usr/sbin/h
 pub const HAPROXY: Names = &["haproxy", "/usr/sbin/haproxy"];
 /// Envoy.
 pub const ENVOY: Names = &["envoy", "/usr/local/bin/envoy"];
+/// etcd.
+pub const ETCD: Names = &["etcd"];
 /// gunicorn.
 pub const GUNICORN: Names = &["gunicorn"];
 
@@ -152,6 +154,17 @@ impl Httpd<'_> {
 pub fn haproxy(directory: &Path, text: &str) -> Result<Vec<OsString>> {
     let config = written(directory, "haproxy.cfg", text)?;
     Ok(vec!["-db".into(), "-f".into(), config.into()])
+}
+
+/// The arguments of a server of etcd of that name, which keeps its data in a directory, has these addresses for clients and for the other servers,
+/// and is one of `all`: NAME=ADDRESS, with commas between.
+pub fn etcd(name: &str, data: &Path, [clients, peers]: &[String; 2], all: &str) -> Vec<OsString> {
+    let own = [("--name", name), ("--initial-cluster", all)];
+    let of_clients = [("--listen-client-urls", clients), ("--advertise-client-urls", clients)];
+    let of_peers = [("--listen-peer-urls", peers), ("--initial-advertise-peer-urls", peers)];
+    let addresses = of_clients.into_iter().chain(of_peers).map(|(option, at)| (option, at.as_str()));
+    let options = own.into_iter().chain(addresses).flat_map(|(option, value)| [option, value]);
+    options.map(OsString::from).chain(["--data-dir".into(), data.into()]).collect()
 }
 
 /// Writes the settings of an Envoy with so many threads. YAML has all of JSON. Returns its arguments.

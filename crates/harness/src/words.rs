@@ -25,8 +25,6 @@ pub struct Look {
     pub from: Instant,
     /// As `from`.
     pub until: Instant,
-    /// Epoch of the roster by which they were read.
-    pub epoch: u64,
     /// Each node's, by name; `None` if it could not be read.
     pub nodes: Vec<(String, Option<Said>)>,
     /// Each site's.
@@ -47,12 +45,10 @@ pub struct Said {
 }
 
 /// A site, and what its words said.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SiteSaid {
     /// Its slot, by which nodes name it.
     pub slot: usize,
-    /// Its name.
-    pub name: String,
     /// Nodes that it keeps, by the roster.
     pub floor: usize,
     /// Whether its lock is free and its budget counts the nodes that serve it; `None` if that cannot be told.
@@ -95,9 +91,27 @@ impl Words {
                 (Some(true), exact) => exact,
                 (busy, _) => busy,
             };
-            Some(SiteSaid { slot: site.index(), name: known.name.clone(), floor: known.floor, is_settled })
+            Some(SiteSaid { slot: site.index(), floor: known.floor, is_settled })
         });
-        Ok(Look { from, until, epoch: self.epoch, nodes: nodes.collect(), sites: sites.collect() })
+        Ok(Look { from, until, nodes: nodes.collect(), sites: sites.collect() })
+    }
+}
+
+impl Look {
+    /// How many nodes serve the site of that slot, of those that could be read.
+    pub fn serving(&self, slot: usize) -> usize {
+        let serves = |said: Said| said.serves && said.site == Some(slot);
+        self.nodes.iter().filter(|(_, said)| said.is_some_and(serves)).count()
+    }
+
+    /// Whether nothing is under way, and each site has the nodes that it keeps.
+    pub fn is_settled(&self) -> bool {
+        let rests = |said: Said| !said.moves;
+        self.nodes.iter().all(|(_, said)| said.is_some_and(rests))
+            && self
+                .sites
+                .iter()
+                .all(|site| site.is_settled == Some(true) && self.serving(site.slot) >= site.floor)
     }
 }
 

@@ -31,7 +31,7 @@ use crate::samples::Samples;
 use clients::{Asked, End};
 use judge::{BACK, Judged, Made, NEAR, judge};
 use plan::{Fault, Kind, MACHINES};
-use stage::{LEASE, LEAVES, SITES, Stage, is_settled};
+use stage::{LEASE, LEAVES, SITES, Stage};
 
 /// How long faults are made, in full and quick.
 const TIME: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(20)];
@@ -164,13 +164,13 @@ fn live(bench: &Bench<'_>, name: &str, seed: u64, time: Duration) -> Result<Run>
             ended.extend(stage.tend()?);
             std::thread::sleep(POLL);
         }
-        let healed = Instant::now();
         let commands = commands.join().expect("it does not panic")?;
-        let settled = settle(bench, &stage, healed, &mut ended)?;
+        let mut seen = stage.words()?;
+        let settled = settle(bench, &stage, &mut seen, &mut ended)?;
         let mut stuck: Vec<_> =
-            put_back(bench, &stage)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
+            put_back(bench, &stage, &mut seen)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
         std::thread::sleep(CALM);
-        if settle(bench, &stage, Instant::now(), &mut ended)?.is_none() {
+        if settle(bench, &stage, &mut seen, &mut ended)?.is_none() {
             stuck.push(("at the end".into(), "it does not come to rest".into()));
         }
         over.store(true, Ordering::Relaxed);
@@ -240,7 +240,7 @@ fn look(words: &mut Words) -> Result<Look> {
 /// Changes the cluster until it is told to end. Commands may fail while others are cut off. Returns each, with why it failed.
 fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, String)>> {
     let mut random = Pcg64Mcg::seed_from_u64(!seed);
-    let (mut done, mut has_left, mut held) = (Vec::new(), false, None);
+    let (mut done, mut has_left, mut held) = (Vec::new(), false, None::<String>);
     let mut next = Instant::now();
     while !calm.load(Ordering::Relaxed) {
         if Instant::now() < next {
@@ -249,18 +249,17 @@ fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, St
         }
         let node = format!("n{}", random.random_range(1..12));
         let site = *SITES.choose(&mut random).expect("there are some");
-        let [server, control] = stage.last_addresses();
-        let words = match random.random_range(0..5) {
-            0 if has_left => vec!["join", "node", LEAVES, "--server", &server, "--fabric-listen", &control],
-            0 => vec!["leave", LEAVES],
-            1 | 2 => vec!["move", &node, site],
-            _ if held.is_some() => vec!["resume", held.as_deref().unwrap_or_default()],
-            _ => vec!["drain", &node],
+        let words = match (random.random_range(0..5), &held) {
+            (0, _) if has_left => stage.join(),
+            (0, _) => words(&["leave", LEAVES]),
+            (1 | 2, _) => words(&["move", &node, site]),
+            (_, Some(held)) => words(&["resume", held]),
+            (_, None) => words(&["drain", &node]),
         };
         let said = stage.command(&words)?;
         let is_done = said.is_empty();
         done.push((words.join(" "), said));
-        match words[0] {
+        match words[0].as_str() {
             "leave" | "join" => has_left = has_left != is_done,
             "drain" if is_done => held = Some(node),
             "resume" if is_done => held = None,
@@ -275,16 +274,16 @@ fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, St
 fn settle(
     bench: &Bench<'_>,
     stage: &Stage,
-    healed: Instant,
+    seen: &mut Words,
     ended: &mut Vec<String>,
 ) -> Result<Option<Duration>> {
-    let mut words = stage.words()?;
+    let healed = Instant::now();
     while healed.elapsed() < SETTLE_MAX {
         bench.go_on()?;
         ended.extend(stage.tend()?);
-        let look = look(&mut words)?;
+        let look = look(seen)?;
         let took = look.until.saturating_duration_since(healed);
-        if is_settled(&look) && stage.serves() {
+        if look.is_settled() && stage.serves() {
             return Ok(Some(took));
         }
         std::thread::sleep(POLL);
@@ -293,20 +292,19 @@ fn settle(
 }
 
 /// Commands that succeed once all is well: all nodes are there, and none is held or pinned.
-fn put_back(bench: &Bench<'_>, stage: &Stage) -> Result<Vec<(String, String)>> {
-    let mut words = stage.words()?;
-    let look = look(&mut words)?;
-    let [server, control] = stage.last_addresses();
-    let join = ["join", "node", LEAVES, "--server", &server, "--fabric-listen", &control].map(str::to_owned);
-    let is_there = look.nodes.iter().any(|(name, _)| name == LEAVES);
-    let joins = (!is_there).then(|| join.to_vec());
-    let resumes = (1..12).map(|node| vec!["resume".to_owned(), format!("n{node}")]);
+fn put_back(bench: &Bench<'_>, stage: &Stage, seen: &mut Words) -> Result<Vec<(String, String)>> {
+    let is_there = look(seen)?.nodes.iter().any(|(name, _)| name == LEAVES);
+    let joins = (!is_there).then(|| stage.join());
+    let resumes = (1..12).map(|node| words(&["resume", &format!("n{node}")]));
     let run = |words: Vec<String>| {
         bench.go_on()?;
-        let said = stage.command(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
-        Ok((words.join(" "), said))
+        Ok((words.join(" "), stage.command(&words)?))
     };
     joins.into_iter().chain(resumes).map(run).collect()
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// Writes what is to be looked at into the log of the run.

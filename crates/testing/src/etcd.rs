@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use sidelong_etcd::{Access, Client, Keys, Then};
+use sidelong_harness::programs;
 
 use crate::{Cluster, Running, skipped};
 
@@ -57,14 +58,10 @@ impl Etcd {
     /// Starts a server, or starts it again with what it had.
     pub fn begin(&mut self, server: usize) {
         let [clients, peers] = self.addresses[server];
-        let clients = format!("{}://{clients}", self.scheme);
+        let urls = [format!("{}://{clients}", self.scheme), format!("http://{peers}")];
         let mut command = Command::new("etcd");
-        command.arg("--name").arg(format!("e{server}")).arg("--data-dir").arg(&self.data[server]);
-        command.arg(format!("--listen-client-urls={clients}"));
-        command.arg(format!("--advertise-client-urls={clients}"));
-        command.arg(format!("--listen-peer-urls=http://{peers}"));
-        command.arg(format!("--initial-advertise-peer-urls=http://{peers}"));
-        command.arg(format!("--initial-cluster={}", self.cluster)).args(&self.options);
+        let name = format!("e{server}");
+        command.args(programs::etcd(&name, &self.data[server], &urls, &self.cluster)).args(&self.options);
         // On a busy machine elections take their time, and nothing here is timed.
         command.args(["--heartbeat-interval=100", "--election-timeout=1000"]);
         self.servers[server] = Some(Running::start_command(command));

@@ -163,9 +163,11 @@ impl Source {
         plan.go.retain(|member| is_due(&member.name));
         // All is tried, whatever fails.
         self.add(&cluster, &plan.join);
-        self.all("go elsewhere", &plan.go, |text, Member { name, server }| {
-            edit::replace_server(text, name, &server.to_string())
+        let go = plan.go.into_iter().map(|Member { name, server }| {
+            let at = name.clone();
+            named(name, move |text| edit::replace_server(text, &at, &server.to_string()))
         });
+        self.all("go elsewhere", &go.collect::<Vec<_>>());
         let ready = endpoints.iter().filter(|endpoint| endpoint.state == State::Ready);
         self.remove(&plan.leave, &ready.map(|endpoint| node_name(&endpoint.name)).collect());
         Ok(())
@@ -190,11 +192,12 @@ impl Source {
         join.iter()
             .skip(free.len())
             .for_each(|member| self.failed(&member.name, format!("{} cannot join: {why}", member.name)));
-        let seated: Vec<_> = join.iter().zip(free).collect();
-        let host = self.spec.host.clone();
-        self.all("join", &seated, |text, (Member { name, server }, port)| {
-            edit::add_node(text, name, &server.to_string(), Some(&format!("{host}:{port}")))
+        let seated = join.iter().zip(free).map(|(Member { name, server }, port)| {
+            let (at, control) = (name.clone(), format!("{}:{port}", self.spec.host));
+            named(name.clone(), move |text| edit::add_node(text, &at, &server.to_string(), Some(&control)))
         });
+        let seated: Vec<_> = seated.collect();
+        self.all("join", &seated);
     }
 
     /// Has these leave whose requests have ended, and begins to empty the others. Those that are to stay after all are given back.
@@ -238,7 +241,8 @@ impl Source {
             }
         }
         held.retain(|name| due.contains(name));
-        self.all("leave", &held, |text, name| edit::remove(text, name));
+        let leave = held.iter().map(|name| named(name.clone(), move |text| edit::remove(text, name)));
+        self.all("leave", &leave.collect::<Vec<_>>());
         let left: Vec<_> = held.into_iter().filter(|name| !self.undone.contains_key(name)).collect();
         left.iter().for_each(|name| _ = self.holds().remove(name));
     }
@@ -284,12 +288,13 @@ impl Source {
     }
 
     /// Changes the file for all of these at once; if that fails, for each alone.
-    fn all<T: Named>(&mut self, how: &str, of: &[T], edit: impl Fn(&str, &T) -> Result<String, String>) {
-        let change = |some: &[T]| {
-            let edited = |text: &str| some.iter().try_fold(text.to_owned(), |text, one| edit(&text, one));
+    fn all(&mut self, how: &str, of: &[Edit<'_>]) {
+        let change = |some: &[Edit<'_>]| {
+            let edited =
+                |text: &str| some.iter().try_fold(text.to_owned(), |text, (_, change)| change(&text));
             let reload = Reload::of_edit(Place::new(&self.cluster)?, edited)?;
             let epoch = reload.carry_out(ADOPT_MAX, false)?;
-            let names: Vec<_> = some.iter().map(Named::name).collect();
+            let names: Vec<_> = some.iter().map(|(name, _)| name.as_str()).collect();
             tracing::info!(epoch, "{} {how}, by service {}", names.join(", "), self.spec.service);
             Ok::<_, Failure>(())
         };
@@ -309,7 +314,7 @@ impl Source {
                 false => Err(Failure::new("others before it could not either")),
             };
             failures = if done.is_ok() { 0 } else { failures + 1 };
-            each.push((one.name(), done));
+            each.push((&one.0, done));
         }
         if done.is_ok() || each.iter().any(|(_, done)| done.is_ok()) {
             // By that, something else may have become possible.
@@ -328,31 +333,15 @@ impl Source {
     }
 }
 
+/// A change of the file for the node of that name.
+type Edit<'a> = (String, Box<dyn Fn(&str) -> Result<String, String> + 'a>);
+
+fn named<'a>(name: String, change: impl Fn(&str) -> Result<String, String> + 'a) -> Edit<'a> {
+    (name, Box::new(change))
+}
+
 /// A person's links to a node.
 fn hand(cluster: &Cluster, name: &str, wish: Wish) -> Result<Hand, Failure> {
     let slot = cluster.nodes.position(|node| node.name == name).ok_or_else(|| Failure::new("it has left"))?;
     Hand::new(Parts::new(cluster.clone())?, NodeId::new(slot), wish)
-}
-
-/// What has a node's name.
-trait Named {
-    fn name(&self) -> &str;
-}
-
-impl Named for String {
-    fn name(&self) -> &str {
-        self
-    }
-}
-
-impl Named for Member {
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl Named for (&Member, u16) {
-    fn name(&self) -> &str {
-        &self.0.name
-    }
 }

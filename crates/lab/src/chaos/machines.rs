@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sched::{CloneFlags, setns, unshare};
+use sidelong_harness::programs::{ETCD, Names, find};
 
 use super::plan::{Kind, MACHINES};
 use crate::error::{Error, Result, file};
@@ -20,12 +21,12 @@ const OUTSIDE: u8 = 100;
 const LOSS_PERCENT: u8 = 20;
 /// What a machine sends at most.
 const SLOW: &str = "1mbit";
-const PROGRAMS: [(&str, &str); 5] = [
-    ("etcd", "install Debian's package etcd-server"),
-    ("ip", "install Debian's package iproute2"),
-    ("tc", "install Debian's package iproute2"),
-    ("nft", "install Debian's package nftables"),
-    ("nsenter", "install Debian's package util-linux"),
+const PROGRAMS: [(Names, &str); 5] = [
+    (ETCD, "install Debian's package etcd-server"),
+    (&["ip"], "install Debian's package iproute2"),
+    (&["tc"], "install Debian's package iproute2"),
+    (&["nft"], "install Debian's package nftables"),
+    (&["nsenter"], "install Debian's package util-linux"),
 ];
 
 /// The machines, each of which is there as long as a process. The thread that makes them is at their switch until they are dropped, as is
@@ -39,12 +40,8 @@ pub(super) struct Machines {
 
 impl Machines {
     pub(super) fn begin(program: &Path) -> Result<Machines> {
-        for (program, instead) in PROGRAMS {
-            let mut asked = Command::new(program);
-            let asked = asked.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            if asked.status().is_err() {
-                return Err(Error::Absent { what: format!("there is no {program} here"), instead });
-            }
+        if let Some((names, instead)) = PROGRAMS.into_iter().find(|(names, _)| find(names).is_none()) {
+            return Err(Error::Absent { what: format!("there is no {} here", names[0]), instead });
         }
         let path = "/proc/thread-self/ns/net";
         let before = file(path.as_ref(), File::open(path))?;
@@ -109,20 +106,16 @@ impl Machines {
     pub(super) fn begin_fault(&self, machine: usize, kind: Kind) -> Result<()> {
         let holder = Some(self.holder(machine));
         let [a, b, c] = NETWORK;
-        let others = format!("ip %addr {a}.{b}.{c}.0/28 iif != lo");
-        let heard =
-            |what: &str| format!("add rule inet chaos heard {} {what}\n", others.replace("%addr", "saddr"));
-        let sent = |what: &str| {
-            let others = others.replace("%addr", "daddr").replace("iif", "oif");
-            format!("add rule inet chaos sent {others} {what}\n")
-        };
-        let loss = format!("numgen random mod 100 < {LOSS_PERCENT} drop");
+        let others = format!("{a}.{b}.{c}.0/28");
+        let heard = |what| format!("add rule inet chaos heard ip saddr {others} iif != lo {what}\n");
+        let sent = |what| format!("add rule inet chaos sent ip daddr {others} oif != lo {what}\n");
+        let loss = &*format!("numgen random mod 100 < {LOSS_PERCENT} drop");
         let rules = match kind {
             Kind::Cut => heard("drop") + &sent("drop"),
             Kind::Deaf => heard("drop"),
             Kind::Mute => sent("drop"),
             Kind::Reject => heard("meta l4proto tcp reject with tcp reset"),
-            Kind::Loss => heard(&loss) + &sent(&loss),
+            Kind::Loss => heard(loss) + &sent(loss),
             Kind::Link => return told("ip", &["link", "set", "eth0", "down"], holder, ""),
             Kind::Slow => {
                 let tbf = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", SLOW];

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use sidelong_config::{
     ClusterFile, EdgeEntry, Etcd, Fabric, FrontEntry, Identity, NodeEntry, Proxy, SiteEntry,
 };
+use sidelong_harness::programs::{self, ETCD as ETCD_PROGRAM};
 use sidelong_harness::serving::answers;
 use sidelong_harness::up::led_by;
-use sidelong_harness::words::{Look, Words};
+use sidelong_harness::words::Words;
 
 use super::machines::{Machines, at};
 use super::plan::{ETCD, Kind, MACHINES};
@@ -58,6 +59,10 @@ pub(super) struct Part {
 }
 
 impl Part {
+    fn is_etcd(&self) -> bool {
+        self.words[0] == ETCD_PROGRAM[0]
+    }
+
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,7 +133,7 @@ impl Stage {
         };
         stage.write_files()?;
         stage.parts = stage.all_parts()?;
-        let is_etcd = |part: &usize| stage.parts[*part].words[0] == "etcd";
+        let is_etcd = |part: &usize| stage.parts[*part].is_etcd();
         let (etcd, others): (Vec<_>, Vec<_>) = (0..stage.parts.len()).partition(is_etcd);
         etcd.into_iter().try_for_each(|part| stage.start(part))?;
         let whole = stage.directory.join("whole.toml");
@@ -270,18 +275,16 @@ impl Stage {
     fn etcd(&self, machine: usize) -> Vec<String> {
         let of = |machine: usize| format!("e{machine}=http://{}", at(machine, 2_380));
         let all = (1..=ETCD).map(of).collect::<Vec<_>>().join(",");
-        let [clients, peers] = [2_379, 2_380].map(|port| format!("http://{}", at(machine, port)));
-        let data = self.machine_dir(machine).join("etcd").display().to_string();
-        let name = format!("e{machine}");
-        let words = ["etcd", "--name", &name, "--data-dir", &data, "--listen-client-urls", &clients];
-        let more = ["--advertise-client-urls", &clients, "--listen-peer-urls", &peers];
-        let rest = ["--initial-advertise-peer-urls", &peers, "--initial-cluster", &all];
-        [&words[..], &more, &rest].concat().into_iter().map(str::to_owned).collect()
+        let urls = [2_379, 2_380].map(|port| format!("http://{}", at(machine, port)));
+        let data = self.machine_dir(machine).join("etcd");
+        let mut command = Command::new(ETCD_PROGRAM[0]);
+        command.args(programs::etcd(&format!("e{machine}"), &data, &urls, &all));
+        words_of(&command)
     }
 
     /// All servers of etcd but the first.
     fn majority(&self) -> impl Iterator<Item = (usize, &Part)> {
-        self.parts.iter().enumerate().filter(|(_, part)| part.words[0] == "etcd" && part.machine > 1)
+        self.parts.iter().enumerate().filter(|(_, part)| part.is_etcd() && part.machine > 1)
     }
 
     fn of_machine(&self, machine: usize) -> impl Iterator<Item = (usize, &Part)> {
@@ -339,8 +342,8 @@ impl Stage {
     }
 
     /// Runs a command on the last machine. Returns why it failed; nothing if it did not.
-    pub(super) fn command(&self, words: &[&str]) -> Result<String> {
-        self.run(&self.own(MACHINES, words))
+    pub(super) fn command(&self, words: &[String]) -> Result<String> {
+        self.run(&self.own(MACHINES, &words.iter().map(String::as_str).collect::<Vec<_>>()))
     }
 
     fn run(&self, words: &[String]) -> Result<String> {
@@ -354,11 +357,13 @@ impl Stage {
         })
     }
 
-    /// What the last node's entry says of its addresses: server and control endpoint.
-    pub(super) fn last_addresses(&self) -> [String; 2] {
+    /// The command by which the last node joins again.
+    pub(super) fn join(&self) -> Vec<String> {
         let number = NODES.iter().sum();
         let (machine, server) = node(number);
-        [server, at(machine, CONTROL + number as u16)].map(|address| address.to_string())
+        let (server, control) = (server.to_string(), at(machine, CONTROL + number as u16).to_string());
+        let words = ["join", "node", LEAVES, "--server", &server, "--fabric-listen", &control];
+        words.map(str::to_owned).to_vec()
     }
 
     /// Who reads all words from outside.
@@ -370,30 +375,12 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // The last server would look for others to lead for ten seconds.
-        for part in self.parts.iter().filter(|part| part.words[0] == "etcd") {
+        for part in self.parts.iter().filter(|part| part.is_etcd()) {
             kill(&mut part.process());
             // Hundreds of megabytes, of which nobody wants to read anything.
             let _ = fs::remove_dir_all(self.machine_dir(part.machine).join("etcd"));
         }
     }
-}
-
-/// Whether nothing is under way, and each site has its nodes.
-pub(super) fn is_settled(look: &Look) -> bool {
-    let rests = look.nodes.iter().all(|(_, said)| said.is_some_and(|said| !said.moves));
-    rests
-        && look
-            .sites
-            .iter()
-            .all(|site| site.is_settled == Some(true) && serving(look, site.slot) >= site.floor)
-}
-
-/// Nodes that serve a site.
-pub(super) fn serving(look: &Look, slot: usize) -> usize {
-    look.nodes
-        .iter()
-        .filter(|(_, said)| said.is_some_and(|said| said.serves && said.site == Some(slot)))
-        .count()
 }
 
 fn words_of(command: &Command) -> Vec<String> {
