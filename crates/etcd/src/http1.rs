@@ -64,6 +64,11 @@ impl Failed {
         }
     }
 
+    /// Whether nothing was heard in time.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Failed::Asked(rest::Failed::Silent))
+    }
+
     /// It is not etcd's answer.
     pub(crate) fn strange(why: impl ToString) -> Self {
         Failed::Asked(rest::Failed::Answer(why.to_string()))

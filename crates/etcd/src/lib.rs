@@ -29,6 +29,9 @@ use wire::Text;
 /// Longest wait for one endpoint's answer. etcd itself gives a request up after 5 s and two elections (`server/etcdserver`,
 /// `ReqTimeout`).
 const ANSWER_MAX: Duration = Duration::from_secs(8);
+/// Likewise for one of several to answer what may be asked twice, in two rounds: a server that has just started takes requests before it knows
+/// a leader.
+const READ_MAX: [Duration; 2] = [Duration::from_millis(500), ANSWER_MAX];
 
 /// A client, and what it has learned: which endpoint answered last, and its token.
 #[derive(Debug)]
@@ -114,7 +117,19 @@ impl Client {
     /// # Errors
     /// If no endpoint answers, or it refuses.
     pub fn get(&mut self, keys: Keys<'_>) -> Result<Found> {
-        let found: wire::Range = self.read("kv/range", &keys.request())?;
+        self.get_within(keys, &READ_MAX)
+    }
+
+    /// Reads entries where to go on without them is better than to wait: each endpoint has half a second.
+    ///
+    /// # Errors
+    /// If none answers by then, or it refuses.
+    pub fn get_soon(&mut self, keys: Keys<'_>) -> Result<Found> {
+        self.get_within(keys, &READ_MAX[..1])
+    }
+
+    fn get_within(&mut self, keys: Keys<'_>, rounds: &[Duration]) -> Result<Found> {
+        let found: wire::Range = self.ask("kv/range", &keys.request(), false, rounds)?;
         let entries = found.kvs.into_iter().map(Entry::try_from).collect::<Result<_>>()?;
         Ok(Found { cluster: found.header.cluster_id.0, revision: found.header.revision.0, entries })
     }
@@ -166,9 +181,9 @@ impl Client {
         let mut create = keys.request();
         create["start_revision"] = from.to_string().into();
         let request = json!({ "create_request": create });
-        let answer = self.first_that(|client, at| {
+        let answer = self.first_that(&READ_MAX, |client, at, longest| {
             let asked = client.access.open(at, "watch", client.token.as_deref(), &request);
-            let begun = client.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, asked).await });
+            let begun = client.runtime.block_on(async { tokio::time::timeout(longest, asked).await });
             begun.unwrap_or(Err(rest::Failed::Silent.into()))
         })?;
         Watch::new(&self.runtime, answer, self.access.endpoints()[self.first].to_string())
@@ -190,38 +205,57 @@ impl Client {
 
     /// What an endpoint answers to what may be asked twice.
     fn read<T: DeserializeOwned>(&mut self, path: &str, request: &Value) -> Result<T> {
-        self.ask(path, request, false)
+        self.ask(path, request, false, &READ_MAX)
     }
 
     /// What an endpoint answers to what may be asked once.
     fn write<T: DeserializeOwned>(&mut self, path: &str, request: &Value) -> Result<T> {
-        self.ask(path, request, true)
+        self.ask(path, request, true, &READ_MAX[1..])
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, path: &str, request: &Value, is_write: bool) -> Result<T> {
-        self.first_that(|client, at| client.once(at, path, request, is_write))
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        request: &Value,
+        is_write: bool,
+        rounds: &[Duration],
+    ) -> Result<T> {
+        self.first_that(rounds, |client, at, longest| client.once(at, path, request, is_write, longest))
     }
 
     fn ask_one<T: DeserializeOwned>(&mut self, at: usize, path: &str, request: &Value) -> Result<T> {
-        let asked = self.with_token(at, |client| client.once(at, path, request, false));
+        let asked =
+            self.with_token(at, ANSWER_MAX, |client| client.once(at, path, request, false, ANSWER_MAX));
         asked.map_err(|failed| self.error_of(at, failed))
     }
 
-    /// The answer of the first endpoint that has one, beginning with the one that answered last.
-    fn first_that<T>(&mut self, ask: impl Fn(&mut Self, usize) -> http1::Outcome<T>) -> Result<T> {
+    /// The answer of the first endpoint that has one, beginning with the one that answered last. In each round all are asked, each for so long.
+    fn first_that<T>(
+        &mut self,
+        rounds: &[Duration],
+        ask: impl Fn(&mut Self, usize, Duration) -> http1::Outcome<T>,
+    ) -> Result<T> {
         let count = self.access.endpoints().len();
         let mut failures = Vec::new();
         let first = self.first;
-        for at in (first..first + count).map(|at| at % count) {
-            match self.with_token(at, |client| ask(client, at)) {
-                Ok(answer) => {
-                    self.first = at;
-                    return Ok(answer);
+        for longest in rounds {
+            failures.clear();
+            for at in (first..first + count).map(|at| at % count) {
+                match self.with_token(at, *longest, |client| ask(client, at, *longest)) {
+                    Ok(answer) => {
+                        self.first = at;
+                        return Ok(answer);
+                    }
+                    Err(failed) if failed.is_final() => return Err(self.error_of(at, failed)),
+                    Err(failed) => failures.push((failed.is_silent(), self.error_of(at, failed).to_string())),
                 }
-                Err(failed) if failed.is_final() => return Err(self.error_of(at, failed)),
-                Err(failed) => failures.push(self.error_of(at, failed).to_string()),
+            }
+            // To wait longer helps only where nothing was heard.
+            if !failures.iter().any(|(is_silent, _)| *is_silent) {
+                break;
             }
         }
+        let failures: Vec<_> = failures.into_iter().map(|(_, failure)| failure).collect();
         Err(Error::Unreachable { failures: failures.join("; ") })
     }
 
@@ -229,6 +263,7 @@ impl Client {
     fn with_token<T>(
         &mut self,
         at: usize,
+        longest: Duration,
         ask: impl Fn(&mut Self) -> http1::Outcome<T>,
     ) -> http1::Outcome<T> {
         let Some((user, password)) = self.access.user().cloned() else { return ask(self) };
@@ -240,7 +275,8 @@ impl Client {
         }
         let request = json!({ "name": user, "password": password });
         self.token = None;
-        let authenticated: wire::Authenticated = self.once(at, "auth/authenticate", &request, false)?;
+        let authenticated: wire::Authenticated =
+            self.once(at, "auth/authenticate", &request, false, longest)?;
         self.token = Some(authenticated.token);
         ask(self)
     }
@@ -251,9 +287,10 @@ impl Client {
         path: &str,
         request: &Value,
         is_write: bool,
+        longest: Duration,
     ) -> http1::Outcome<T> {
         let asked = self.access.ask(at, path, self.token.as_deref(), request);
-        let answered = self.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, asked).await });
+        let answered = self.runtime.block_on(async { tokio::time::timeout(longest, asked).await });
         match answered.unwrap_or(Err(rest::Failed::Silent.into())) {
             // It may have been carried out.
             Err(Failed::Asked(rest::Failed::Silent | rest::Failed::Cut(_))) if is_write => {

@@ -2,10 +2,12 @@
 //!
 //! Machines are network namespaces. A repetition is a seed: its number. The plan of a seed (`plan`) and the judgement (`judge`) are pure.
 
+mod changes;
 mod clients;
 mod judge;
 mod machines;
 mod plan;
+mod relay;
 mod stage;
 
 use std::collections::BTreeMap;
@@ -28,10 +30,11 @@ use crate::experiment::{Experiment, OWN};
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 
+pub(crate) use changes::X2;
 use clients::{Asked, End};
-use judge::{BACK, Judged, Made, NEAR, judge};
+use judge::{BACK, Judged, Made, NEAR, back, judge};
 use plan::{Fault, Kind, MACHINES};
-use stage::{LEASE, LEAVES, SITES, Stage};
+use stage::{LEASE, LEAVES, Part, RETRIES, SITES, Stage};
 
 /// How long faults are made, in full and quick.
 const TIME: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(20)];
@@ -74,7 +77,14 @@ pub(crate) const X1: Experiment = Experiment::new(
                 Word::new("reject", "it rejects", Style::OURS).short("reject"),
                 Word::new("loss", "it loses packets", Style::OURS).short("loss"),
                 Word::new("slow", "its link is slow", Style::OURS).short("slow"),
+                Word::new("delay", "frames come later", Style::OURS).short("delay"),
+                Word::new("reorder", "frames overtake others", Style::OURS).short("reorder"),
                 Word::new("link", "its link is down", Style::OURS).short("link"),
+                Word::new("full", "its disk is full", Style::OURS).short("full"),
+                Word::new("old", "it comes back with old files", Style::BASELINE).short("old"),
+                Word::new("descriptors", "a part can open nothing more", Style::BASELINE).short("descriptors"),
+                Word::new("truncate", "a front's memory is truncated", Style::BASELINE).short("truncate"),
+                Word::new("scribble", "a front's memory is overwritten", Style::BASELINE).short("scribble"),
                 Word::new("etcd", "etcd has no quorum", Style::THIRD).short("etcd"),
             ],
         )],
@@ -82,6 +92,7 @@ pub(crate) const X1: Experiment = Experiment::new(
         measures: &[
             Measure::new("faults", "faults", [0, 0]),
             Measure::new("failed", "requests that failed meanwhile", [0, 0]),
+            Measure::new("back_ms", "until a node there answers again, ms", [0, 0]),
             Measure::new("requests", "requests", [0, 0]),
             Measure::new("late", "failed without a reason", [0, 0]),
             Measure::new("wrong", "wrong answers", [0, 0]),
@@ -95,7 +106,9 @@ pub(crate) const X1: Experiment = Experiment::new(
             Measure::new("ended", "parts that ended by themselves", [0, 0]),
         ],
         charts: &[Chart::bars("requests that failed during faults of a kind", "failed", "fault", "fault")
-            .of("kill,stop,crash,cut,deaf,mute,reject,loss,slow,link,etcd")],
+            .of(
+                "kill,stop,crash,cut,deaf,mute,reject,loss,slow,delay,reorder,link,full,old,descriptors,truncate,scribble,etcd",
+            )],
         settings: |quick| {
             json!({
                 "time_s": TIME[usize::from(quick)].as_secs(), "near_ms": NEAR.as_millis(), "back_s": BACK.as_secs(), "lease_ms": LEASE.as_millis(),
@@ -141,22 +154,44 @@ struct Run {
 
 fn live(bench: &Bench<'_>, name: &str, seed: u64, time: Duration) -> Result<Run> {
     let stage = Stage::set(bench, name)?;
-    let machines: Vec<_> = stage.parts.iter().map(|part| part.machine).collect();
-    let faults = plan::plan(seed, &machines, time);
+    let targets: Vec<_> = stage.parts.iter().map(Part::target).collect();
+    let faults = plan::plan(seed, &targets, time);
+    let began = Instant::now();
+    let (mut run, asked, looks) = under_load(&stage, || endure(bench, &stage, seed, &faults, began))?;
+    run.judged = judge(&run.made, &asked, &looks, stage::machine_of);
+    run.asked = asked;
+    tell(bench, name, &run, looks.last().filter(|_| run.settled.is_none()))?;
+    Ok(run)
+}
+
+/// What `work` comes to, and what clients and words tell meanwhile.
+fn under_load<T>(stage: &Stage, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Asked>, Vec<Look>)> {
     let hosts: Vec<_> = SITES.iter().map(|site| stage::host(site)).collect();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let fronts = stage::fronts();
-    let (over, calm) = (AtomicBool::new(false), AtomicBool::new(false));
-    let began = Instant::now();
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Whatever fails, the others end.
-        let _over = Raise(&over);
-        let _calm = Raise(&calm);
         let clients = scope.spawn(|| clients::ask(&fronts, &hosts, &over));
-        let looks = scope.spawn(|| watch(&stage, &over));
-        let commands = scope.spawn(|| change(&stage, seed, &calm));
+        let looks = scope.spawn(|| watch(stage, &over));
+        let done = {
+            // Whatever fails, the others end.
+            let _over = Raise(&over);
+            work()
+        };
+        let asked = clients.join().expect("it does not panic");
+        let looks = looks.join().expect("it does not panic")?;
+        Ok((done?, asked, looks))
+    })
+}
+
+/// Makes the faults, has commands go on meanwhile, and waits until all rests.
+fn endure(bench: &Bench<'_>, stage: &Stage, seed: u64, faults: &[Fault], began: Instant) -> Result<Run> {
+    let calm = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _calm = Raise(&calm);
+        let commands = scope.spawn(|| change(stage, seed, &calm));
         let mut ended = Vec::new();
-        let made = make(bench, &stage, &faults, &mut ended)?;
+        let made = make(bench, stage, faults, &mut ended)?;
         calm.store(true, Ordering::Relaxed);
         // The last command is one of those that may fail.
         while !commands.is_finished() {
@@ -166,20 +201,15 @@ fn live(bench: &Bench<'_>, name: &str, seed: u64, time: Duration) -> Result<Run>
         }
         let commands = commands.join().expect("it does not panic")?;
         let mut seen = stage.words()?;
-        let settled = settle(bench, &stage, &mut seen, &mut ended)?;
+        let settled = settle(bench, stage, &mut seen, &mut ended)?;
         let mut stuck: Vec<_> =
-            put_back(bench, &stage, &mut seen)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
+            put_back(bench, stage, &mut seen)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
         std::thread::sleep(CALM);
-        if settle(bench, &stage, &mut seen, &mut ended)?.is_none() {
+        if settle(bench, stage, &mut seen, &mut ended)?.is_none() {
             stuck.push(("at the end".into(), "it does not come to rest".into()));
         }
-        over.store(true, Ordering::Relaxed);
-        let asked = clients.join().expect("it does not panic");
-        let looks = looks.join().expect("it does not panic")?;
-        let judged = judge(&made, &asked, &looks, stage::machine_of);
-        let run = Run { began, made, asked, judged, settled, commands, stuck, ended };
-        tell(bench, name, &run, looks.last().filter(|_| settled.is_none()))?;
-        Ok(run)
+        let (asked, judged) = (Vec::new(), Judged::default());
+        Ok(Run { began, made, asked, judged, settled, commands, stuck, ended })
     })
 }
 
@@ -240,7 +270,7 @@ fn look(words: &mut Words) -> Result<Look> {
 /// Changes the cluster until it is told to end. Commands may fail while others are cut off. Returns each, with why it failed.
 fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, String)>> {
     let mut random = Pcg64Mcg::seed_from_u64(!seed);
-    let (mut done, mut has_left, mut held) = (Vec::new(), false, None::<String>);
+    let (mut done, mut has_left, mut held, mut retries) = (Vec::new(), false, None::<String>, RETRIES);
     let mut next = Instant::now();
     while !calm.load(Ordering::Relaxed) {
         if Instant::now() < next {
@@ -249,14 +279,20 @@ fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, St
         }
         let node = format!("n{}", random.random_range(1..12));
         let site = *SITES.choose(&mut random).expect("there are some");
-        let words = match (random.random_range(0..5), &held) {
+        let words = match (random.random_range(0..7), &held) {
             (0, _) if has_left => stage.join(),
             (0, _) => words(&["leave", LEAVES]),
             (1 | 2, _) => words(&["move", &node, site]),
+            (3, _) => words(&["cluster", "edit"]),
+            (4, _) => words(&["secret", "rotate"]),
             (_, Some(held)) => words(&["resume", held]),
             (_, None) => words(&["drain", &node]),
         };
-        let said = stage.command(&words)?;
+        let said = match words[0].as_str() {
+            "cluster" => stage.edit(&words, &mut retries)?,
+            "secret" => stage.rotate(&words)?,
+            _ => stage.command(&words)?,
+        };
         let is_done = said.is_empty();
         done.push((words.join(" "), said));
         match words[0].as_str() {
@@ -300,7 +336,9 @@ fn put_back(bench: &Bench<'_>, stage: &Stage, seen: &mut Words) -> Result<Vec<(S
         bench.go_on()?;
         Ok((words.join(" "), stage.command(&words)?))
     };
-    joins.into_iter().chain(resumes).map(run).collect()
+    let mut done = joins.into_iter().chain(resumes).map(run).collect::<Result<Vec<_>>>()?;
+    done.push(("secret rotate".into(), stage.rotate(&words(&["secret", "rotate"]))?));
+    Ok(done)
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -330,6 +368,11 @@ fn tell(bench: &Bench<'_>, name: &str, run: &Run, unsettled: Option<&Look>) -> R
         ("parts that ended", run.ended.clone()),
         ("not at rest", unsettled.iter().map(|look| format!("{look:?}")).collect()),
     ];
+    write_lists(bench, name, &lists)
+}
+
+/// Writes the beginning of each list into the log of a run.
+fn write_lists(bench: &Bench<'_>, name: &str, lists: &[(&str, Vec<String>)]) -> Result<()> {
     let mut text = String::new();
     for (what, all) in lists {
         text += &format!("{what}: {}\n", all.len());
@@ -344,8 +387,10 @@ fn record(bench: &mut Bench<'_>, run: &Run) -> Result<()> {
         let of_kind: Vec<_> = run.made.iter().filter(|made| made.kind == kind).collect();
         let during = |one: &&Asked| of_kind.iter().any(|made| made.is_during(one));
         let failed = run.asked.iter().filter(is_failed).filter(during).count();
+        let back = of_kind.iter().filter_map(|fault| back(fault, &run.made, &run.asked, stage::machine_of));
+        let back = back.max().map(|longest| ("back_ms", longest.as_millis() as f64));
         let figures = [("faults", of_kind.len() as f64), ("failed", failed as f64)];
-        bench.sample(kind.word(), figures)?;
+        bench.sample(kind.word(), figures.into_iter().chain(back))?;
     }
     let Judged { late, wrong, misdirected, below_floor, moves, .. } = &run.judged;
     let refused = run.commands.iter().filter(|(_, said)| !said.is_empty()).count();

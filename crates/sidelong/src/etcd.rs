@@ -244,8 +244,10 @@ fn edited(place: &Place, text: &str) -> Result<PathBuf, Failure> {
     let mut words = editor.split_whitespace();
     let run = RunDirectory::open(place.run().path())?;
     let name = format!("edit-{}.toml", std::process::id());
-    run.replace(&name, text.as_bytes())?;
     let path = run.path().join(&name);
+    run.replace(&name, text.as_bytes()).map_err(|error| {
+        Failure::new(format!("nothing is changed: cannot write {}: {error}", path.display()))
+    })?;
     let status = Command::new(words.next().unwrap_or("vi")).args(words).arg(&path).status();
     let status = status
         .map_err(|error| Failure::new(format!("cannot start the editor {editor}: {error}: set $EDITOR")))?;

@@ -343,8 +343,10 @@ fn lab(run: &mut Run) -> Result<(), Failure> {
 /// X1, by the program that the step `release` has built.
 fn chaos(run: &mut Run, how: &[&str], limit: Duration) -> Result<(), Failure> {
     let mut namespace = Command::new("unshare");
-    if exec::output(namespace.args(["--net", "nft", "--version"])).is_err() {
-        run.tally.skip("chaos", "it needs root, who may make network namespaces, and nft: install nftables");
+    if exec::output(namespace.args(["--net", "sh", "-c", "nft --version && socat -V"])).is_err() {
+        let needs =
+            "it needs root, who may make network namespaces, nft and socat: install nftables and socat";
+        run.tally.skip("chaos", needs);
         return Ok(());
     }
     let mut modules = Command::new("make");

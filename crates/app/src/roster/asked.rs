@@ -167,20 +167,20 @@ fn is_passing(error: io::ErrorKind) -> bool {
     [BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof].contains(&error)
 }
 
-/// The newest roster that another machine has, as it keeps it, if it is newer than `known`.
+/// The newest roster that another machine has, as it keeps it, if it is newer than `known`, and whether any part has answered.
 ///
 /// # Errors
 /// The epoch of a newer one that a part goes by, if that part does not hand it out.
-pub(super) fn newer(control: &ControlDirectory, known: &Roster) -> Result<Option<String>, u64> {
+pub(super) fn newer(control: &ControlDirectory, known: &Roster) -> Result<(Option<String>, bool), u64> {
     let parts = known.parts();
     let asked = presences(control, &known.file.cluster.name, &parts).into_iter().zip(&parts);
-    let newer = asked.filter_map(|(presence, part)| Some((presence.epoch()?, &part.region)));
-    let newer = newer.filter(|(epoch, _)| *epoch > known.epoch);
-    let mut newer: Vec<_> = newer.collect();
-    newer.sort();
-    let Some((newest, _)) = newer.last() else { return Ok(None) };
-    let found = newer.iter().rev().find_map(|(_, region)| roster(control, region, known.epoch));
-    found.map(Some).ok_or(*newest)
+    let mut told: Vec<_> = asked.filter_map(|(told, part)| Some((told.epoch()?, &part.region))).collect();
+    let is_heard = !told.is_empty();
+    told.retain(|(epoch, _)| *epoch > known.epoch);
+    told.sort();
+    let Some((newest, _)) = told.last() else { return Ok((None, is_heard)) };
+    let found = told.iter().rev().find_map(|(_, region)| roster(control, region, known.epoch));
+    found.map(|found| (Some(found), is_heard)).ok_or(*newest)
 }
 
 /// Asks all of these parts.

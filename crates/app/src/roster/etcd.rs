@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 use sidelong_config::{Cluster, ClusterFile, Etcd};
-use sidelong_etcd::{Access, Change, Client, Entry, Error, Heard, If, Keys, Then};
+use sidelong_etcd::{Access, Change, Client, Entry, Error, Found, Heard, If, Keys, Then};
 use sidelong_fabric::RunDirectory;
 use sidelong_fabric::control::{Secret, SecretId};
 use sidelong_os::{check_private, open_regular};
@@ -159,8 +159,17 @@ impl Entries {
 
     /// The newest roster; `None` if etcd has none.
     pub(super) fn newest(&mut self) -> Result<Option<Stored>, Failure> {
-        let key = self.roster_key();
-        let mut found = self.client.get(Keys::One(&key))?;
+        let found = self.client.get(Keys::One(&self.roster_key()))?;
+        self.stored_in(found)
+    }
+
+    /// Likewise, if etcd has it at once.
+    pub(super) fn newest_soon(&mut self) -> Result<Option<Stored>, Failure> {
+        let found = self.client.get_soon(Keys::One(&self.roster_key()))?;
+        self.stored_in(found)
+    }
+
+    fn stored_in(&self, mut found: Found) -> Result<Option<Stored>, Failure> {
         let entry = found.entries.pop();
         entry.map(|entry| self.stored(entry.value, entry.revision, found.revision)).transpose()
     }

@@ -10,7 +10,7 @@ use sidelong_fabric::{Error, Initiator, RunDirectory};
 use sidelong_layout::RegionKind;
 
 use super::asked::{self, Presence};
-use super::etcd::{self, Entries, Version};
+use super::etcd::{self, Entries, Stored, Version};
 use super::kept::{self, Part, RESTORED, Roster, is_fetched, trouble};
 use crate::fabric;
 use crate::failure::Failure;
@@ -59,18 +59,31 @@ impl Place {
     /// # Errors
     /// If etcd cannot be asked, or has an older one than this machine.
     pub fn newest(&self) -> Result<Option<Roster>, Failure> {
+        self.newest_by(Entries::newest)
+    }
+
+    /// Likewise, where to go on without etcd is better than to wait for it.
+    ///
+    /// # Errors
+    /// As [`newest`](Self::newest).
+    pub(super) fn newest_soon(&self) -> Result<Option<Roster>, Failure> {
+        self.newest_by(Entries::newest_soon)
+    }
+
+    fn newest_by(
+        &self,
+        ask: impl FnOnce(&mut Entries) -> Result<Option<Stored>, Failure>,
+    ) -> Result<Option<Roster>, Failure> {
         let Some(far) = &self.far else { return Ok(Roster::read(&self.run)) };
-        let found = far.entries().newest()?.map(|stored| stored.roster);
+        let found = ask(&mut far.entries())?.map(|stored| stored.roster);
         let here = Roster::read(&self.run);
+        if let Some(here) = here.filter(|here| found.as_ref().is_none_or(|found| found.epoch < here.epoch)) {
+            return Err(older(found.as_ref(), here.epoch));
+        }
         if let Some(found) = &found {
             far.control.adopt(fabric::table(&found.cluster()?));
         }
-        match (found, here) {
-            (found, Some(here)) if found.as_ref().is_none_or(|found| found.epoch < here.epoch) => {
-                Err(older(found.as_ref(), here.epoch))
-            }
-            (found, _) => Ok(found),
-        }
+        Ok(found)
     }
 
     /// The file as it was written.
@@ -159,7 +172,7 @@ impl Place {
                 "no part of the cluster has run on this machine: use one where a part has, or `sidelong cluster init`",
             )
         })?;
-        let known = self.newer_of_peers(&here)?.unwrap_or(here);
+        let known = self.newer_of_peers(&here)?.0.unwrap_or(here);
         let epoch = known.epoch + RESTORED;
         // While the secret is changed, by one that all know.
         let told = asked::secrets(&far.control, &endpoints(&known.cluster()?));
@@ -176,19 +189,20 @@ impl Place {
         Ok(epoch)
     }
 
-    /// A newer roster than `known`, which other machines have.
+    /// A newer roster than `known`, which other machines have, and whether any part has answered.
     ///
     /// # Errors
     /// If there is one, and cannot be had.
-    pub(super) fn newer_of_peers(&self, known: &Roster) -> Result<Option<Roster>, Failure> {
-        let Some(far) = &self.far else { return Ok(None) };
+    pub(super) fn newer_of_peers(&self, known: &Roster) -> Result<(Option<Roster>, bool), Failure> {
+        let Some(far) = &self.far else { return Ok((None, false)) };
         far.control.adopt(fabric::table(&known.cluster()?));
-        let newer = asked::newer(&far.control, known).map_err(|epoch| {
+        let (newer, is_heard) = asked::newer(&far.control, known).map_err(|epoch| {
             Failure::new(format!(
                 "a part goes by epoch {epoch}, and does not hand that file out: try again, or on its machine"
             ))
         })?;
-        newer.map(|text| Roster::parse(&text, &self.run).map_err(Failure::new)).transpose()
+        let newer = newer.map(|text| Roster::parse(&text, &self.run).map_err(Failure::new)).transpose()?;
+        Ok((newer, is_heard))
     }
 
     /// The parts that run, as their machines have told etcd within the last 20 seconds, and the name of each one's machine. Nobody else can be sure

@@ -6,6 +6,8 @@
 //! knows who has which slot.
 
 use std::net::IpAddr;
+use std::panic::resume_unwind;
+use std::time::{Duration, Instant};
 
 use sidelong_config::{Cluster, ClusterFile, Etcd, ServerAddress, is_nowhere};
 use sidelong_fabric::RunDirectory;
@@ -13,6 +15,10 @@ use sidelong_fabric::RunDirectory;
 use super::kept::{Roster, is_fetched, keep};
 use super::place::{Place, absent, older};
 use crate::failure::Failure;
+
+/// How long etcd alone is asked, and the pause between two looks whether it has answered.
+const ETCD_FIRST: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The cluster as the parts go by it now.
 pub(super) fn current(cluster: &Cluster) -> Result<Cluster, Failure> {
@@ -110,9 +116,14 @@ fn must_know(cluster: &Cluster, part: &str) -> Vec<IpAddr> {
 /// Whether the part that begins by `cluster` knows the members as they are now.
 pub(super) fn is_newest(cluster: &Cluster) -> bool {
     let run = RunDirectory::at(&cluster.run_dir);
-    // Where nothing can be asked, it goes by what it knows.
-    newest(cluster, &run)
-        .map_or(true, |newest| newest.epoch <= cluster.epoch || newest.has_members_of(&Roster::from(cluster)))
+    let knows =
+        |newest: &Roster| newest.epoch <= cluster.epoch || newest.has_members_of(&Roster::from(cluster));
+    // The other parts were asked as it entered, and nobody but etcd has had newer ones since.
+    match Place::new(cluster).and_then(|place| place.newest_soon()) {
+        Ok(Some(found)) => knows(&found),
+        // Where nothing can be asked, it goes by what it knows.
+        _ => newest(cluster, &run).map_or(true, |newest| knows(&newest)),
+    }
 }
 
 /// The newest roster that can be had: etcd's, or a part's that is newer, as etcd may have been restored from a backup.
@@ -120,16 +131,44 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     let place = Place::new(cluster)?;
     let here = Roster::read(run).into_iter().chain(Roster::kept(cluster, run));
     let here = here.filter(|here| here.file.cluster.name == cluster.name).max_by_key(|here| here.epoch);
-    let known = match (place.newest(), here) {
-        (Ok(Some(found)), None) => found,
-        (Ok(Some(found)), Some(here)) if here.epoch <= found.epoch => found,
-        (Ok(None), None) => return Err(absent(&cluster.name)),
-        (Err(why), None) => return Err(why),
-        (asked, Some(here)) => {
+    let Some(here) = here else {
+        let known = place.newest()?.ok_or_else(|| absent(&cluster.name))?;
+        return newest_with_peers(&place, known);
+    };
+    let (asked, told) = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| place.newest_soon());
+        let begun = Instant::now();
+        while !asked.is_finished() && begun.elapsed() < ETCD_FIRST {
+            std::thread::sleep(PAUSE);
+        }
+        // Where etcd takes its time, both are waited for at once.
+        let told = (!asked.is_finished()).then(|| place.newer_of_peers(&here));
+        (asked.join().unwrap_or_else(|panic| resume_unwind(panic)), told)
+    });
+    let (known, trouble) = match asked {
+        // Others may be parts of it than of the one that is here.
+        Ok(Some(found)) if found.epoch > here.epoch => return newest_with_peers(&place, found),
+        Ok(Some(found)) if found.epoch == here.epoch => (found, None),
+        asked => {
             let why = asked.err().map_or_else(|| older(None, here.epoch).0, |Failure(why)| why);
-            tracing::warn!("goes by the newest file that the parts have, because {why}");
-            here
+            (here, Some(why))
         }
     };
-    Ok(place.newer_of_peers(&known)?.unwrap_or(known))
+    let (newer, is_heard) = told.unwrap_or_else(|| place.newer_of_peers(&known))?;
+    // If nobody knows how old it is, etcd is waited for after all: it may be about to choose a leader.
+    if trouble.is_some()
+        && !is_heard
+        && let Ok(Some(found)) = place.newest()
+    {
+        return newest_with_peers(&place, found);
+    }
+    if let Some(why) = trouble {
+        tracing::warn!("goes by the newest file that the parts have, because {why}");
+    }
+    Ok(newer.unwrap_or(known))
+}
+
+/// `known`, or a newer one that parts have.
+fn newest_with_peers(place: &Place, known: Roster) -> Result<Roster, Failure> {
+    Ok(place.newer_of_peers(&known)?.0.unwrap_or(known))
 }

@@ -208,7 +208,9 @@ impl Adapter for HaproxyAdapter {
     }
 
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
-        if let Some(choice) = &self.choice {
+        if let Some(choice) = &mut self.choice
+            && choice.leads(view, now)
+        {
             choice.tell(view, gate, now);
             choice.take_control(now);
         }

@@ -4,6 +4,7 @@
 //! The workers outlive the front, and so do the two regions: a front that starts anew finds the counts of the last one. If
 //! somebody has removed the file with the counts, it states nothing for as long as a node may drain.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -55,7 +56,16 @@ impl AdapterCluster {
     pub(super) fn maps(&self) -> (ChoiceMap, WorkersMap) {
         (self.room, WorkersMap { nodes: self.room.nodes })
     }
+
+    /// The slots of the nodes that have servers.
+    fn nodes(&self) -> BTreeSet<usize> {
+        let places = self.room.servers / self.room.nodes.max(1);
+        self.servers.iter().map(|(place, _)| place / places.max(1)).collect()
+    }
 }
+
+/// Longest wait for nodes that were never read. One that is there is read sooner.
+const COMPLETE_MAX: Duration = Duration::from_secs(1);
 
 /// The two regions of a front.
 pub struct MemoryAdapter {
@@ -68,6 +78,9 @@ pub struct MemoryAdapter {
     nodes: Vec<Node>,
     /// From when on the counts are known to be whole; `None` if they are.
     whole_at: Option<Time>,
+    /// How many nodes there are, and until when they are waited for from the first scan on; `None` once the workers are led.
+    waits: Option<(usize, Option<Time>)>,
+    drain_max: Duration,
 }
 
 /// A worker's slot as last read.
@@ -105,7 +118,8 @@ impl MemoryAdapter {
         let mut are_new = false;
         let workers =
             host.expose(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
-        let choice = host.expose(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
+        let choice =
+            host.expose(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| are_new = true)?;
         let whole_at = (are_new && cluster.has_controlled).then(|| now.after(cluster.drain_max));
         Ok(MemoryAdapter::over([choice, workers], cluster, whole_at, now))
     }
@@ -127,6 +141,8 @@ impl MemoryAdapter {
             checked_at: now,
             nodes: vec![Node::default(); choice_map.nodes],
             whole_at,
+            waits: Some((cluster.nodes().len(), None)),
+            drain_max: cluster.drain_max,
         };
         adapter.describe(cluster);
         adapter
@@ -207,12 +223,16 @@ impl MemoryAdapter {
             self.checked_at = now;
             self.check();
         }
-        self.whole_at = self.whole_at.filter(|whole_at| now < *whole_at);
+        self.whole_at = match self.waits {
+            // Workers may go by older memory, until they are led by this.
+            Some(_) => self.whole_at.map(|_| now.after(self.drain_max)),
+            None => self.whole_at.filter(|whole_at| now < *whole_at),
+        };
     }
 
-    /// Whether no worker goes by memory that somebody has removed.
+    /// Whether the workers are led, and none goes by memory that somebody has removed.
     pub(super) fn is_whole(&self) -> bool {
-        self.whole_at.is_none()
+        self.waits.is_none() && self.whole_at.is_none()
     }
 
     /// What is sent from now on comes on top of the readings that are told next.
@@ -255,6 +275,19 @@ impl MemoryAdapter {
                 self.store_if_new(map.verdict(site), gate.verdict(site).encode());
             }
         }
+    }
+
+    /// Whether the workers are to be led by what is known: of all nodes, or of those that answer. Until then they go by what the last front knew: by
+    /// some of the nodes whole sites would be out.
+    pub(super) fn leads(&mut self, view: &View, now: Time) -> bool {
+        let Some((nodes, until)) = &mut self.waits else { return true };
+        let until = *until.get_or_insert(now.after(COMPLETE_MAX));
+        let known = view.nodes().filter(|node| view.is_known(*node)).count();
+        let leads = known >= *nodes || now >= until;
+        if leads {
+            self.waits = None;
+        }
+        leads
     }
 
     /// The workers choose by what they are told, as of `now`.
@@ -354,6 +387,9 @@ impl Adapter for MemoryAdapter {
     }
 
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
+        if !self.leads(view, now) {
+            return;
+        }
         self.tell(view, gate, now);
         // A worker that does not see the new ownership yet is seen here (`layout::front`).
         fence(Ordering::SeqCst);

@@ -29,6 +29,13 @@ pub(crate) fn lua_lines(prefix: &str, lua: &Path) -> String {
     format!("    setenv SIDELONG_FRONT {prefix}\n{found}    lua-load-per-thread {}\n", lua.display())
 }
 
+/// What HAProxy does about a server that is down, in a backend that a front controls. `leastconn` prefers a server that refuses
+/// connections, as it has none: so some that fail in a row take it out of use, checks bring it back, and the requests go elsewhere. One alone
+/// may be of a server that has much to do.
+const WHILE_DOWN: &str = "    option redispatch 1
+    default-server check inter 1s fastinter 100ms downinter 200ms rise 1 observe layer4 error-limit 3 on-error mark-down
+";
+
 /// Backends of HAProxy, controlled by a front or by HAProxy itself. `admits` if a site has a target, so that clients may be rejected.
 pub(crate) fn backends(pools: &[Pool<'_>], controlled: Option<&FrontEntry>, admits: bool) -> String {
     let mut lines = String::new();
@@ -36,6 +43,9 @@ pub(crate) fn backends(pools: &[Pool<'_>], controlled: Option<&FrontEntry>, admi
         // leastconn takes weights of any size, and evens out what changes between two of them.
         let name = haproxy_backend(controlled, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
+        if controlled.is_some() {
+            lines += WHILE_DOWN;
+        }
         let by = controlled.map(FrontEntry::controlled_by);
         match by.filter(|_| admits) {
             Some(ControlledBy::Choose) => {

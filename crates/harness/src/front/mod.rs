@@ -108,7 +108,8 @@ pub(crate) fn nginx(
             text,
             "upstream {name} {{\n    {balance}\n{servers}    keepalive 32;\n}}\n\
              server {{\n{listen}    server_name {};\n{admission}    location / {{\n        proxy_pass http://{name};\n        \
-             proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        proxy_set_header Host $host;\n    }}\n}}\n",
+             proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        proxy_set_header Host $host;\n        \
+             proxy_connect_timeout 1s;\n    }}\n}}\n",
             hosts.join(" ")
         );
     }
@@ -135,9 +136,13 @@ pub(crate) fn httpd(
             None => (String::new(), "bybusyness"),
         };
         let member = |(node, address): &(&Node, &ServerAddress)| match address {
-            ServerAddress::Tcp(address) => format!("        BalancerMember http://{address} retry=0\n"),
+            ServerAddress::Tcp(address) => {
+                format!("        BalancerMember http://{address} retry=0 connectiontimeout=1\n")
+            }
             // httpd tells members apart by their names.
-            unix => format!("        BalancerMember {unix}|http://{} retry=0\n", node.name),
+            unix => {
+                format!("        BalancerMember {unix}|http://{} retry=0 connectiontimeout=1\n", node.name)
+            }
         };
         let members: String = servers.iter().map(member).collect();
         let _ = write!(

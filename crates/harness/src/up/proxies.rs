@@ -283,7 +283,7 @@ impl Proxy {
                 let lua = self.module.as_ref().zip(prefix);
                 let lua = lua.map_or_else(String::new, |(module, prefix)| haproxy::lua_lines(prefix, module));
                 format!(
-                    "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 60s\n    \
+                    "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 1s\n    timeout client 60s\n    \
                      timeout server 60s\n{}{}",
                     self.threads,
                     front::haproxy_frontend(&pools, controlled, self.listen),

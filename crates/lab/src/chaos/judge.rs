@@ -39,6 +39,17 @@ impl Made {
     fn lasts_for(&self, one: &Asked) -> bool {
         one.from <= self.ends[1] + BACK && one.until >= self.begins[0]
     }
+
+    /// Whether the agent of a node on this machine had ended by it before a request did.
+    fn ended(&self, node: &str, one: &Asked) -> bool {
+        let is_its = self.part.as_ref().is_none_or(|part| part == node || part.starts_with("agents"));
+        is_its && matches!(self.kind, Kind::Kill | Kind::Crash | Kind::Old) && self.begins[0] <= one.until
+    }
+
+    /// Whether it keeps its machine, or its part, from what they do. Parts go on where their disk is full.
+    fn hinders(&self) -> bool {
+        self.kind != Kind::Full
+    }
 }
 
 /// What a run came to.
@@ -76,7 +87,16 @@ pub(super) fn judge(
             End::Wrong(body) => judged.wrong.push(body.clone()),
             End::Answered(node) => {
                 let found = words.get(node.as_str()).and_then(|words| standing(words, one));
-                if let Some(said) = found.filter(|said| said.site != Some(one.site)) {
+                // One that begins anew while it hears no front says less than it served, until fronts hear it.
+                let is_anew = |said: &Said| {
+                    let is_there = |fault: &&Made| fault.machine == machine_of(node);
+                    let ended = made.iter().filter(is_there).any(|fault| fault.ended(node, one));
+                    said.site.is_none()
+                        && ended
+                        && made.iter().filter(is_there).any(|fault| fault.lasts_for(one))
+                };
+                let other = found.filter(|said| said.site != Some(one.site) && !is_anew(said));
+                if let Some(said) = other {
                     let [front, site] = [FRONTS[one.front], SITES[one.site]];
                     judged
                         .misdirected
@@ -87,6 +107,26 @@ pub(super) fn judge(
     }
     judged.late.sort();
     judged
+}
+
+/// How long it took from the end of a machine's fault until a node there answered a request that began since; `None` if it was of something else, or
+/// the machine had another one before.
+pub(super) fn back(
+    fault: &Made,
+    made: &[Made],
+    asked: &[Asked],
+    machine_of: impl Fn(&str) -> usize,
+) -> Option<Duration> {
+    let (machine, ended) = (fault.machine, fault.ends[1]);
+    let is_there = |one: &&Asked| {
+        one.from >= ended && matches!(&one.end, End::Answered(node) if machine_of(node) == machine)
+    };
+    let first = asked.iter().filter(is_there).map(|one| one.until).min()?;
+    let is_next = |other: &&Made| {
+        let is_its = other.machine == machine || other.machine == 0;
+        is_its && *other != fault && other.begins[0] < first && other.ends[1] > ended
+    };
+    (fault.part.is_none() && machine > 0 && made.iter().find(is_next).is_none()).then(|| first - ended)
 }
 
 /// Whether a fault is a reason for a request to fail.
@@ -103,7 +143,7 @@ fn excuses(fault: &Made, one: &Asked) -> bool {
     // What is sent during a fault may not wait for its end.
     let is_begun_near =
         one.from <= begun + NEAR && one.until >= begins || (ends..=ended + NEAR).contains(&one.from);
-    is_its && fault.lasts_for(one) || is_begun_near
+    is_its && fault.hinders() && fault.lasts_for(one) || is_begun_near
 }
 
 /// Whether there was a fault of the server of each node that served the site when the request began.
@@ -119,7 +159,7 @@ fn has_no_server(made: &[Made], one: &Asked, looks: &[Look], machine_of: impl Fn
             None => fault.machine == machine,
         };
         let mut its = made.iter().filter(is_of_it);
-        its.any(|fault| fault.lasts_for(one))
+        its.any(|fault| fault.hinders() && fault.lasts_for(one))
     })
 }
 
@@ -278,6 +318,51 @@ mod tests {
             assert_eq!(misdirected(sites), 0, "{sites:?}");
         }
         assert_eq!(judge(&[], &answered, &[], on).misdirected.len(), 0);
+        // One that serves no site may have begun anew, if its machine had a fault.
+        let ended = Made {
+            kind: Kind::Crash,
+            machine: 3,
+            part: None,
+            begins: [after(began, 0); 2],
+            ends: [after(began, 9); 2],
+        };
+        for (site, made, expected) in [
+            (None, vec![], 1),
+            (None, vec![ended.clone()], 0),
+            (None, vec![Made { machine: 4, ..ended.clone() }], 1),
+            (None, vec![Made { kind: Kind::Cut, ..ended.clone() }], 1),
+            (None, vec![Made { part: Some("n1".into()), ..ended.clone() }], 0),
+            (None, vec![Made { part: Some("n2".into()), ..ended.clone() }], 1),
+            (Some(1), vec![ended], 1),
+        ] {
+            let looks: Vec<_> = (0..4).map(|at| look(began, at * 10, &[Some(0), site])).collect();
+            assert_eq!(judge(&made, &answered, &looks, on).misdirected.len(), expected, "{site:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_is_back_once_a_node_there_answers() {
+        let began = Instant::now();
+        let fault = |machine, [from, until]: [u64; 2]| Made {
+            kind: Kind::Cut,
+            machine,
+            part: None,
+            begins: [after(began, from); 2],
+            ends: [after(began, until); 2],
+        };
+        let cut = fault(3, [10, 20]);
+        let answered = |times, node: &str| asked(began, times, End::Answered(node.into()));
+        let others = [answered([21, 30], "n2"), answered([19, 25], "n1")];
+        let its = [&others[..], &[answered([30, 60], "n1"), answered([40, 55], "n1")]].concat();
+        let ms = |ms| Some(Duration::from_millis(ms));
+        assert_eq!(back(&cut, std::slice::from_ref(&cut), &others, on), None);
+        assert_eq!(back(&cut, std::slice::from_ref(&cut), &its, on), ms(35));
+        for (other, expected) in
+            [(fault(3, [50, 70]), None), (fault(3, [56, 70]), ms(35)), (fault(4, [50, 70]), ms(35))]
+        {
+            assert_eq!(back(&cut, &[cut.clone(), other], &its, on), expected);
+        }
+        assert_eq!(back(&Made { part: Some("n1".into()), ..cut.clone() }, &[], &its, on), None);
     }
 
     #[test]

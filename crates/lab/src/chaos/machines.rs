@@ -1,15 +1,18 @@
 //! Machines that are network namespaces of this one, on one switch.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use sidelong_harness::programs::{ETCD, Names, find};
 
 use super::plan::{Kind, MACHINES};
+use super::relay::Relay;
 use crate::error::{Error, Result, file};
 use crate::process::Process;
 
@@ -21,18 +24,24 @@ const OUTSIDE: u8 = 100;
 const LOSS_PERCENT: u8 = 20;
 /// What a machine sends at most.
 const SLOW: &str = "1mbit";
-const PROGRAMS: [(Names, &str); 5] = [
+/// Bytes of the file system of a machine's parts.
+const FILES: &str = "64m";
+const PROGRAMS: [(Names, &str); 7] = [
     (ETCD, "install Debian's package etcd-server"),
     (&["ip"], "install Debian's package iproute2"),
     (&["tc"], "install Debian's package iproute2"),
     (&["nft"], "install Debian's package nftables"),
     (&["nsenter"], "install Debian's package util-linux"),
+    (&["mount"], "install Debian's package mount"),
+    (&["socat"], "install Debian's package socat"),
 ];
 
 /// The machines, each of which is there as long as a process. The thread that makes them is at their switch until they are dropped, as is
 /// what it starts.
 pub(super) struct Machines {
     holders: Vec<Process>,
+    /// What is later than it was sent, by machine.
+    relays: Mutex<BTreeMap<usize, Relay>>,
     before: File,
     /// Sidelong's, by which nothing outlives this process.
     program: PathBuf,
@@ -45,11 +54,14 @@ impl Machines {
         }
         let path = "/proc/thread-self/ns/net";
         let before = file(path.as_ref(), File::open(path))?;
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|error| Error::Absent {
-            what: format!("no network namespace can be made: {error}"),
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(|error| Error::Absent {
+            what: format!("no namespaces can be made: {error}"),
             instead: "run it as root, with CAP_SYS_ADMIN",
         })?;
-        let mut machines = Machines { holders: Vec::new(), before, program: program.to_owned() };
+        // What is mounted goes with the last that sees it.
+        told("mount", &["--make-rprivate", "/"], None, "")?;
+        let (holders, relays) = (Vec::new(), Mutex::default());
+        let mut machines = Machines { holders, relays, before, program: program.to_owned() };
         let holder = || {
             let mut command = machines.with_this();
             command.args(["unshare", "--net", "--", "sleep", "infinity"]).stdin(Stdio::null());
@@ -78,6 +90,13 @@ impl Machines {
             told("nft", &["-f", "-"], Some(machines.holder(machine)), chains)?;
         }
         Ok(machines)
+    }
+
+    /// Gives a machine's parts a small file system of their own at this directory.
+    pub(super) fn give_files(&self, directory: &Path) -> Result<()> {
+        file(directory, fs::create_dir_all(directory))?;
+        let options = format!("size={FILES},mode=700");
+        told("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", &directory.display().to_string()], None, "")
     }
 
     fn holder(&self, machine: usize) -> &Process {
@@ -122,9 +141,27 @@ impl Machines {
                 let tbf = [&tbf[..], &["burst", "8kb", "latency", "100ms"]].concat();
                 return told("tc", &tbf, holder, "");
             }
-            Kind::Kill | Kind::Stop | Kind::Crash | Kind::Etcd => return Ok(()),
+            Kind::Delay | Kind::Reorder => return self.delay(machine, kind == Kind::Reorder),
+            _ => return Ok(()),
         };
         told("nft", &["-f", "-"], holder, &rules)
+    }
+
+    /// Puts a relay between a machine and the switch.
+    fn delay(&self, machine: usize, reorders: bool) -> Result<()> {
+        let [near, far] = ["near", "far"].map(|end| format!("{end}{machine}"));
+        let relay = Relay::begin([&near, &far], reorders, || self.with_this())?;
+        let lines = format!(
+            "link add wire{machine} type bridge\nlink set wire{machine} up\nlink set {near} master wire{machine}\n\
+             link set {far} master switch\nlink set port{machine} master wire{machine}\n"
+        );
+        told("ip", &["-batch", "-"], None, &lines)?;
+        self.relays().insert(machine, relay);
+        Ok(())
+    }
+
+    fn relays(&self) -> MutexGuard<'_, BTreeMap<usize, Relay>> {
+        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends it.
@@ -133,6 +170,13 @@ impl Machines {
         match kind {
             Kind::Link => told("ip", &["link", "set", "eth0", "up"], holder, ""),
             Kind::Slow => told("tc", &["qdisc", "del", "dev", "eth0", "root"], holder, ""),
+            Kind::Delay | Kind::Reorder => {
+                let lines = format!("link set port{machine} master switch\nlink del wire{machine}\n");
+                let relay = self.relays().remove(&machine);
+                told("ip", &["-batch", "-"], None, &lines)?;
+                drop(relay);
+                Ok(())
+            }
             _ => told("nft", &["flush", "table", "inet", "chaos"], holder, ""),
         }
     }

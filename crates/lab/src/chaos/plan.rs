@@ -38,14 +38,28 @@ pub(super) enum Kind {
     Loss,
     /// It sends a megabit a second.
     Slow,
+    /// What it sends and hears comes later, in order.
+    Delay,
+    /// Each frame comes later by itself, so that some overtake others.
+    Reorder,
     /// Its link is taken down.
     Link,
+    /// The file system of its parts' files is full.
+    Full,
+    /// It loses its power, and has the files of before the first fault when it starts again.
+    Old,
+    /// A part can open no file and no connection more.
+    Descriptors,
+    /// The memory by which a front leads its proxy is truncated.
+    Truncate,
+    /// It is overwritten.
+    Scribble,
     /// Two servers of etcd are killed, and start again.
     Etcd,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 11] = [
+    pub(super) const ALL: [Kind; 18] = [
         Kind::Kill,
         Kind::Stop,
         Kind::Crash,
@@ -55,7 +69,14 @@ impl Kind {
         Kind::Reject,
         Kind::Loss,
         Kind::Slow,
+        Kind::Delay,
+        Kind::Reorder,
         Kind::Link,
+        Kind::Full,
+        Kind::Old,
+        Kind::Descriptors,
+        Kind::Truncate,
+        Kind::Scribble,
         Kind::Etcd,
     ];
 
@@ -71,10 +92,34 @@ impl Kind {
             Kind::Reject => "reject",
             Kind::Loss => "loss",
             Kind::Slow => "slow",
+            Kind::Delay => "delay",
+            Kind::Reorder => "reorder",
             Kind::Link => "link",
+            Kind::Full => "full",
+            Kind::Old => "old",
+            Kind::Descriptors => "descriptors",
+            Kind::Truncate => "truncate",
+            Kind::Scribble => "scribble",
             Kind::Etcd => "etcd",
         }
     }
+
+    /// Which parts it may be of; `None` if it is of machines.
+    fn parts(self) -> Option<fn(&Target) -> bool> {
+        match self {
+            Kind::Kill | Kind::Stop | Kind::Descriptors => Some(|_| true),
+            Kind::Truncate | Kind::Scribble => Some(|part| part.shares_memory),
+            _ => None,
+        }
+    }
+}
+
+/// A part that faults may be of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) machine: usize,
+    /// Whether it has memory that another process reads.
+    pub(super) shares_memory: bool,
 }
 
 /// A fault of a seed. At its end all is as before.
@@ -90,8 +135,9 @@ pub(super) struct Fault {
     pub(super) until: Duration,
 }
 
-/// The faults of a seed in `time`, of the parts on these machines. All kinds come once, in another order for each seed, before one comes again.
-pub(super) fn plan(seed: u64, parts: &[usize], time: Duration) -> Vec<Fault> {
+/// The faults of a seed in `time`, of these parts and their machines. All kinds come once, in another order for each seed, before one comes
+/// again.
+pub(super) fn plan(seed: u64, parts: &[Target], time: Duration) -> Vec<Fault> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let (mut faults, mut left) = (Vec::<Fault>::new(), Vec::new());
     let mut from = Duration::ZERO;
@@ -110,34 +156,21 @@ pub(super) fn plan(seed: u64, parts: &[usize], time: Duration) -> Vec<Fault> {
         }
         let kind = left.swap_remove(random.random_range(0..left.len()));
         // Neither machine nor part has two at once. What cannot be now comes later.
-        let machines: Vec<_> = (1..=MACHINES)
-            .filter(|machine| there.iter().all(|fault| fault.machine != *machine && fault.machine != 0))
-            .collect();
-        let there_is_etcd = there.iter().any(|fault| fault.machine <= ETCD);
-        let (machine, part) = match kind {
-            Kind::Etcd if there_is_etcd => {
-                left.push(kind);
-                continue;
+        let is_free = |machine: usize| there.iter().all(|fault| ![machine, 0].contains(&fault.machine));
+        let machines = (1..=MACHINES).filter(|machine| is_free(*machine));
+        let chosen = match kind.parts() {
+            Some(takes) => {
+                let some = parts.iter().enumerate().filter(|(_, part)| is_free(part.machine) && takes(part));
+                let some = some.map(|(place, part)| (part.machine, Some(place)));
+                some.collect::<Vec<_>>().choose(&mut random).copied()
             }
-            Kind::Etcd => (0, None),
-            Kind::Kill | Kind::Stop => {
-                let of_free = |part: &usize| machines.contains(&parts[*part]);
-                let some: Vec<_> = (0..parts.len()).filter(of_free).collect();
-                let Some(part) = some.choose(&mut random) else {
-                    left.push(kind);
-                    continue;
-                };
-                (parts[*part], Some(*part))
-            }
-            _ => match machines.choose(&mut random) {
-                Some(machine) => (*machine, None),
-                None => {
-                    left.push(kind);
-                    continue;
-                }
-            },
+            None if kind == Kind::Etcd => (1..=ETCD).all(is_free).then_some((0, None)),
+            None => machines.collect::<Vec<_>>().choose(&mut random).map(|machine| (*machine, None)),
         };
-        faults.push(Fault { kind, machine, part, from, until });
+        match chosen {
+            Some((machine, part)) => faults.push(Fault { kind, machine, part, from, until }),
+            None => left.push(kind),
+        }
     }
 }
 
@@ -148,14 +181,17 @@ mod tests {
     #[test]
     fn seeds_differ_and_no_target_has_two_faults_at_once() {
         let time = Duration::from_secs(60);
-        let parts = [1, 1, 2, 3, 4, 5];
+        let parts = [1, 1, 2, 3, 4, 5].map(|machine| Target { machine, shares_memory: machine == 2 });
         let plans: Vec<_> = (0..50).map(|seed| plan(seed, &parts, time)).collect();
         for faults in &plans {
-            assert!(faults.len() >= 2 * Kind::ALL.len(), "{faults:?}");
+            assert!(faults.len() >= Kind::ALL.len(), "{faults:?}");
             for (at, fault) in faults.iter().enumerate() {
                 assert!(fault.until <= time && fault.from < fault.until);
-                assert_eq!(fault.part.is_some(), matches!(fault.kind, Kind::Kill | Kind::Stop));
-                assert!(fault.part.is_none_or(|part| parts[part] == fault.machine));
+                let part = fault.part.map(|part| &parts[part]);
+                assert_eq!(part.is_some(), fault.kind.parts().is_some());
+                assert!(part.is_none_or(|part| part.machine == fault.machine));
+                let is_of_memory = matches!(fault.kind, Kind::Truncate | Kind::Scribble);
+                assert!(part.is_none_or(|part| part.shares_memory || !is_of_memory));
                 let others = faults[..at].iter().filter(|other| other.until > fault.from);
                 assert!(others.clone().count() < AT_ONCE);
                 assert!({ others }.all(|other| other.machine != fault.machine && other.machine != 0));

@@ -1,6 +1,7 @@
 //! A cluster on the machines: twelve servers, three fronts of three makes, and etcd.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sidelong_config::{
     ClusterFile, EdgeEntry, Etcd, Fabric, FrontEntry, Identity, NodeEntry, Proxy, SiteEntry,
 };
@@ -18,7 +20,7 @@ use sidelong_harness::up::led_by;
 use sidelong_harness::words::Words;
 
 use super::machines::{Machines, at};
-use super::plan::{ETCD, Kind, MACHINES};
+use super::plan::{ETCD, Kind, MACHINES, Target};
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::nginx;
@@ -44,7 +46,13 @@ const SERVER: u16 = 9_001;
 pub(super) const LEASE: Duration = Duration::from_millis(500);
 /// How a part ends that the cluster has changed under while it started.
 const ONCE_MORE: &str = "start it once more";
+/// Likewise one whose memory is lost.
+const AGAIN: &str = "start this part again";
 const REFUSES: i32 = 2;
+/// How often a request is tried again, at first and once the cluster was changed.
+pub(super) const RETRIES: [u32; 2] = [2, 3];
+/// A file that takes all that a file system has.
+const FULL: &str = "full";
 /// Longest time for a command.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 const TRIES: Duration = Duration::from_secs(60);
@@ -61,6 +69,12 @@ pub(super) struct Part {
 impl Part {
     fn is_etcd(&self) -> bool {
         self.words[0] == ETCD_PROGRAM[0]
+    }
+
+    /// What of it faults may be of.
+    pub(super) fn target(&self) -> Target {
+        // Over TCP, memory is a process's own, but for what a proxy on its machine reads.
+        Target { machine: self.machine, shares_memory: self.name == FRONTS[1] }
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
@@ -80,6 +94,8 @@ pub(super) struct Stage {
     directory: PathBuf,
     program: PathBuf,
     stop: Arc<AtomicBool>,
+    /// The limits that processes had.
+    limits: Mutex<Vec<(Pid, Rlimit)>>,
 }
 
 /// Where a node is.
@@ -130,8 +146,12 @@ impl Stage {
             directory,
             program: bench.options.program.clone(),
             stop: Arc::clone(&bench.options.stop),
+            limits: Mutex::default(),
         };
         stage.write_files()?;
+        for machine in 1..=MACHINES {
+            stage.machines.give_files(&stage.run_dir(machine))?;
+        }
         stage.parts = stage.all_parts()?;
         let is_etcd = |part: &usize| stage.parts[*part].is_etcd();
         let (etcd, others): (Vec<_>, Vec<_>) = (0..stage.parts.len()).partition(is_etcd);
@@ -148,6 +168,9 @@ impl Stage {
             let ended = stage.tend()?.into_iter().next();
             Ok(if stage.serves() { String::new() } else { ended.unwrap_or("a front does not answer".into()) })
         })?;
+        for machine in 1..=MACHINES {
+            copy(&stage.run_dir(machine), &stage.old_dir(machine))?;
+        }
         Ok(stage)
     }
 
@@ -183,12 +206,21 @@ impl Stage {
         self.machine_dir(machine).join("run")
     }
 
+    /// The files that it had there before the first fault.
+    fn old_dir(&self, machine: usize) -> PathBuf {
+        self.machine_dir(machine).join("old")
+    }
+
+    fn secret(&self, machine: usize) -> PathBuf {
+        self.machine_dir(machine).join("secret")
+    }
+
     /// What each machine has: the secret, and where etcd is.
     fn write_files(&self) -> Result<()> {
         for machine in 1..=MACHINES {
             let at = self.machine_dir(machine);
             file(&at, fs::create_dir_all(&at))?;
-            let secret = at.join("secret");
+            let secret = self.secret(machine);
             file(&secret, fs::write(&secret, "what the machines of X1 know"))?;
             file(&secret, fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)))?;
             let identity = Identity {
@@ -267,6 +299,7 @@ impl Stage {
     fn spawn(&self, machine: usize, name: &str, words: &[String]) -> Result<Process> {
         let mut command = self.machines.command(machine, words);
         let path = self.directory.join(format!("{name}.log"));
+        command.env("SIDELONG_LOG", "info");
         let log = || file(&path, fs::File::options().create(true).append(true).open(&path));
         command.stdin(std::process::Stdio::null()).stdout(log()?).stderr(log()?);
         Ok(Process::spawn(&mut command)?)
@@ -298,14 +331,45 @@ impl Stage {
         Ok(())
     }
 
+    /// Bytes of memory that a part has.
+    pub(super) fn resident_bytes(&self, part: usize) -> Result<f64> {
+        let part = &self.parts[part];
+        let process = part.process();
+        let absent = || Error::Serve { what: part.name.clone(), said: "it does not run".into() };
+        Ok(process.as_ref().ok_or_else(absent)?.resident_bytes()? as f64)
+    }
+
+    /// Ends a part as a service manager does, and starts it again.
+    pub(super) fn restart(&self, part: usize) -> Result<()> {
+        drop(self.parts[part].process().take());
+        self.start(part)
+    }
+
+    /// All servers of etcd end, and start again after `work`.
+    pub(super) fn without_etcd<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let etcd = || self.parts.iter().enumerate().filter(|(_, part)| part.is_etcd());
+        etcd().for_each(|(_, part)| kill(&mut part.process()));
+        let done = work()?;
+        etcd().try_for_each(|(part, _)| self.start(part))?;
+        Ok(done)
+    }
+
     pub(super) fn begin_fault(&self, kind: Kind, machine: usize, part: Option<usize>) -> Result<()> {
         let part = || &self.parts[part.expect("it is of a part")];
         match kind {
             Kind::Kill => kill(&mut part().process()),
             Kind::Stop => part().process().iter().for_each(Process::pause),
-            Kind::Crash => {
+            Kind::Crash | Kind::Old => {
                 self.of_machine(machine).for_each(|(_, part)| kill(&mut part.process()));
             }
+            Kind::Full => fill(&self.run_dir(machine).join(FULL))?,
+            Kind::Descriptors => self.limit(&part().process()),
+            Kind::Truncate => each_region(&self.run_dir(machine), |region| region.set_len(0))?,
+            Kind::Scribble => each_region(&self.run_dir(machine), |region| {
+                let bytes = region.metadata()?.len() as usize;
+                let noise = (0..bytes).map(|at| (at * 151) as u8);
+                region.write_all(&noise.collect::<Vec<_>>())
+            })?,
             Kind::Etcd => self.majority().for_each(|(_, part)| kill(&mut part.process())),
             _ => self.machines.begin_fault(machine, kind)?,
         }
@@ -319,9 +383,37 @@ impl Stage {
                 self.parts[part].process().iter().for_each(Process::resume);
                 Ok(())
             }
+            (Kind::Full, _) => {
+                let path = self.run_dir(machine).join(FULL);
+                file(&path, fs::remove_file(&path))
+            }
+            (Kind::Descriptors, _) => {
+                let limits = std::mem::take(&mut *self.limits.lock().unwrap_or_else(PoisonError::into_inner));
+                // One may have ended.
+                limits.into_iter().for_each(|(pid, limit)| _ = prlimit(Some(pid), Resource::Nofile, limit));
+                Ok(())
+            }
+            (Kind::Truncate | Kind::Scribble, _) => Ok(()),
+            (Kind::Old, _) => {
+                copy(&self.old_dir(machine), &self.run_dir(machine))?;
+                self.of_machine(machine).try_for_each(|(part, _)| self.start(part))
+            }
             (Kind::Crash, _) => self.of_machine(machine).try_for_each(|(part, _)| self.start(part)),
             (Kind::Etcd, _) => self.majority().try_for_each(|(part, _)| self.start(part)),
             _ => self.machines.end_fault(machine, kind),
+        }
+    }
+
+    /// Leaves a part and its children the descriptors that they have.
+    fn limit(&self, process: &Option<Process>) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_all = process.iter().flat_map(|process| [vec![process.id()], process.children()].concat());
+        for id in of_all {
+            let open = fs::read_dir(format!("/proc/{id}/fd")).map_or(0, Iterator::count) as u64;
+            let Some(pid) = Pid::from_raw(id as i32) else { continue };
+            let maximum = getrlimit(Resource::Nofile).maximum;
+            let few = Rlimit { current: Some(open), maximum };
+            limits.extend(prlimit(Some(pid), Resource::Nofile, few).ok().map(|before| (pid, before)));
         }
     }
 
@@ -333,7 +425,9 @@ impl Stage {
             let status = part.process().as_mut().map(Process::status).transpose()?.flatten();
             let Some(status) = status else { continue };
             let said = last_line(&self.directory.join(format!("{}.log", part.name))).unwrap_or_default();
-            if status.code() != Some(REFUSES) || !said.ends_with(ONCE_MORE) {
+            let is_torn = said.ends_with(AGAIN) && part.target().shares_memory;
+            let asks = is_torn || said.ends_with(ONCE_MORE);
+            if status.code() != Some(REFUSES) || !asks {
                 told.push(format!("{} ended ({status}): {said}", part.name));
             }
             self.start(place)?;
@@ -344,6 +438,31 @@ impl Stage {
     /// Runs a command on the last machine. Returns why it failed; nothing if it did not.
     pub(super) fn command(&self, words: &[String]) -> Result<String> {
         self.run(&self.own(MACHINES, &words.iter().map(String::as_str).collect::<Vec<_>>()))
+    }
+
+    /// Has `cluster edit` put the second number of retries in the place of the first. They change places if it does.
+    pub(super) fn edit(&self, words: &[String], retries: &mut [u32; 2]) -> Result<String> {
+        let words = words.iter().map(String::as_str).collect::<Vec<_>>();
+        // The words of an editor are parted by blanks.
+        let [old, new] = retries.map(|retries| format!(r"retries\x20=\x20{retries}"));
+        let editor = format!("EDITOR=sed -i /^.limits/,/^$/s/^{old}$/{new}/");
+        let said = self.run(&[vec!["env".to_owned(), editor], self.own(MACHINES, &words)].concat())?;
+        if said.is_empty() {
+            retries.reverse();
+        }
+        Ok(said)
+    }
+
+    /// Does the next step of a rotation, and takes the secrets to all machines as a person does.
+    pub(super) fn rotate(&self, words: &[String]) -> Result<String> {
+        let said = self.command(words)?;
+        let newest = self.secret(MACHINES);
+        for machine in 1..MACHINES {
+            let [path, next] = [self.secret(machine), self.machine_dir(machine).join("secret.next")];
+            file(&next, fs::copy(&newest, &next))?;
+            file(&path, fs::rename(&next, &path))?;
+        }
+        Ok(said)
     }
 
     fn run(&self, words: &[String]) -> Result<String> {
@@ -381,6 +500,50 @@ impl Drop for Stage {
             let _ = fs::remove_dir_all(self.machine_dir(part.machine).join("etcd"));
         }
     }
+}
+
+/// Takes all that its file system has left.
+fn fill(path: &Path) -> Result<()> {
+    let mut full = file(path, fs::File::create(path))?;
+    match io::copy(&mut io::repeat(0), &mut full) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        done => file(path, done.map(drop)),
+    }
+}
+
+/// Puts the files of one directory, and of those in it, into the place of another's.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Ok(there) = fs::read_dir(to) {
+        for entry in there.flatten() {
+            let path = entry.path();
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            file(&path, if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
+        }
+    }
+    file(to, fs::create_dir_all(to))?;
+    file(to, fs::set_permissions(to, fs::Permissions::from_mode(0o700)))?;
+    for entry in file(from, fs::read_dir(from))?.flatten() {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => copy(&path, &to)?,
+            Ok(kind) if kind.is_file() => file(&path, fs::copy(&path, &to).map(drop))?,
+            // Sockets are made anew.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Does something to the memory that other processes map.
+fn each_region(run: &Path, mut each: impl FnMut(&mut fs::File) -> io::Result<()>) -> Result<()> {
+    for entry in file(run, fs::read_dir(run))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|end| end == "region") {
+            let mut region = file(&path, fs::File::options().write(true).open(&path))?;
+            file(&path, each(&mut region))?;
+        }
+    }
+    Ok(())
 }
 
 fn words_of(command: &Command) -> Vec<String> {
@@ -425,6 +588,6 @@ fn cluster_file(name: &str, directory: &Path) -> ClusterFile {
     file.limits.connect_timeout = Duration::from_millis(250);
     file.limits.response_timeout = Duration::from_secs(2);
     // Two faults at once may be of one site's servers.
-    file.limits.retries = 2;
+    file.limits.retries = RETRIES[0];
     file
 }

@@ -596,7 +596,7 @@ fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
         Kind::Nginx => ("nginx.conf", format!("server {address} max_fails=0;"), "server {} down;"),
         Kind::Httpd => (
             "httpd.conf",
-            format!("BalancerMember http://{address} retry=0"),
+            format!("BalancerMember http://{address} retry=0 connectiontimeout=1"),
             "BalancerMember http://{} status=+D",
         ),
         Kind::Envoy => {

@@ -242,6 +242,54 @@ fn the_library_leaves_regions_of_another_layout_alone() {
     }
 }
 
+#[test]
+fn workers_are_led_once_all_nodes_were_read_or_some_do_not_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |ms: u64| Time::from_ns(1_000_000_000_000 + ms * 1_000_000);
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let server = |place| (place, EncodedAddress([7, 0, place as u64]));
+    let cluster = AdapterCluster {
+        room: ChoiceMap { nodes: 3, sites: SITES, servers: 3 },
+        // One slot is vacant.
+        servers: vec![server(0), server(2)],
+        drain_max: Duration::from_millis(400),
+        has_controlled: true,
+        ..cluster(3, Balance::Weighted)
+    };
+    let view = || View::new(3, SITES, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
+    let read = |view: &View, node| {
+        let own = Ownership::serving(SiteId::new(0), 1);
+        view.observe(NodeId::new(node), Some(own), sidelong_policy::index::Reading::default());
+    };
+    let expose =
+        |front: &str| MemoryAdapter::expose(&host, front, &cluster, Instance::alone(1), at(0)).unwrap();
+    let scan = |adapter: &mut MemoryAdapter, view: &View, ms| {
+        adapter.count(view, &[], at(ms));
+        adapter.show(view, None, at(ms));
+        (adapter.choice.load(ChoiceMap::TIME) == at(ms).as_ns(), adapter.is_whole())
+    };
+    let (mut web, all) = (expose("web"), view());
+    read(&all, 0);
+    assert_eq!(scan(&mut web, &all, 10), (false, false));
+    read(&all, 2);
+    assert_eq!(scan(&mut web, &all, 20), (true, false));
+    assert_eq!(scan(&mut web, &all, 390), (true, false), "workers may have gone by older memory");
+    assert_eq!(scan(&mut web, &all, 420), (true, true));
+
+    let (mut other, some) = (expose("other"), view());
+    read(&some, 0);
+    // What a front that ended has told stays until then.
+    let told = other.choice_map.ownership(NodeId::new(2));
+    other.choice.store(told, 77, Ordering::Relaxed);
+    assert_eq!(scan(&mut other, &some, 500), (false, false), "the second begins with the first scan");
+    assert_eq!(scan(&mut other, &some, 1_499), (false, false));
+    assert_eq!(other.choice.load(told), 77);
+    assert_eq!(scan(&mut other, &some, 1_500), (true, false));
+    assert_eq!(other.choice.load(told), 0);
+    assert_eq!(scan(&mut other, &some, 1_899), (true, false));
+    assert_eq!(scan(&mut other, &some, 1_900), (true, true));
+}
+
 /// The clock of a scan is as old as the scan, which takes longer while a machine does not answer.
 #[test]
 fn a_trial_that_began_after_the_scan_is_noted_by_a_later_one() {

@@ -1,0 +1,234 @@
+//! X2: the machines of X1 without faults, while all that may change changes, again and again.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::clients::{Asked, End};
+use super::judge::judge;
+use super::stage::{self, LEAVES, RETRIES, Stage};
+use super::{ALL, look, under_load, words};
+use crate::bench::Bench;
+use crate::check::Check;
+use crate::design::Design;
+use crate::error::Result;
+use crate::experiment::{Experiment, OWN};
+use crate::measure::{Dimension, Measure, Word};
+use crate::samples::Samples;
+
+/// How often each change is made, in full and quick.
+const TIMES: [usize; 2] = [100, 3];
+/// How long etcd is away.
+const WITHOUT_ETCD: [Duration; 2] = [Duration::from_secs(600), Duration::from_secs(10)];
+/// Between two moves meanwhile.
+const MOVE_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait until all rests after a change.
+const REST_MAX: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+/// Parts that are never restarted, whose memory is to stay what it is after the first rounds.
+const LASTING: [(&str, &str); 2] = [("edge_growth", "edge1"), ("node_growth", "n2")];
+const FIRST: f64 = 0.2;
+/// About as long as a change takes, for the estimate of what is left.
+const EXPECTED: Duration = Duration::from_millis(1_200);
+
+/// The parts that are restarted, each in its turn.
+const RESTARTED: [(&str, [&str; 2]); 3] =
+    [("agent", ["n1", "n6"]), ("agents", ["agents4", "agents5"]), ("front", ["nginx1", "haproxy1"])];
+const WITHOUT: &str = "etcd";
+
+pub(crate) const X2: Experiment = Experiment::new(
+    "X2",
+    OWN,
+    "five machines of which everything changes again and again under load",
+    Design {
+        repeat: [1, 1],
+        // Nothing here is judged by how fast it is.
+        needs_the_machine: false,
+        dimensions: &[Dimension::new(
+            "change",
+            "what changes",
+            &[
+                Word::plain(ALL, "all of it"),
+                Word::plain("leave", "a node leaves"),
+                Word::plain("join", "it joins"),
+                Word::plain("edit", "the file"),
+                Word::plain("rotate", "the secret, one step"),
+                Word::plain("agent", "restart of a node's agent"),
+                Word::plain("agents", "restart of the agents of three nodes"),
+                Word::plain("front", "restart of a front"),
+                Word::plain(WITHOUT, "moves while etcd is away"),
+            ],
+        )],
+        cases: &["*"],
+        measures: &[
+            Measure::new("times", "times", [0, 0]),
+            Measure::new("median_ms", "median, ms", [0, 0]),
+            Measure::new("longest_ms", "longest, ms", [0, 0]),
+            Measure::new("refused", "refused", [0, 0]),
+            Measure::new("requests", "requests meanwhile", [0, 0]),
+            Measure::new("failed", "failed", [0, 0]),
+            Measure::new("wrong", "wrong answers", [0, 0]),
+            Measure::new("misdirected", "at a server of another site", [0, 0]),
+            Measure::new("below_floor_ms", "longest below a floor, ms", [0, 0]),
+            Measure::new("ended", "parts that ended by themselves", [0, 0]),
+            Measure::new("edge_growth", "growth of the edge's memory, %", [1, 1]),
+            Measure::new("node_growth", "growth of an agent's memory, %", [1, 1]),
+        ],
+        charts: &[],
+        settings: |quick| json!({ "without_etcd_s": WITHOUT_ETCD[usize::from(quick)].as_secs() }),
+        template: include_str!("changes.md"),
+        run,
+        conclude,
+    },
+);
+
+/// A change as it was made.
+struct Change {
+    kind: &'static str,
+    /// Before it began, and once it was done and all was at rest.
+    from: Instant,
+    until: Instant,
+    /// Why it was refused; empty if it was not.
+    refused: String,
+}
+
+fn run(bench: &mut Bench<'_>) -> Result<()> {
+    let (times, without) = (bench.either(TIMES), bench.either(WITHOUT_ETCD));
+    let kinds = 4 + RESTARTED.len();
+    bench.rounds(&[EXPECTED * (times * kinds) as u32 + without], |bench| {
+        bench.begin("changes");
+        let stage = Stage::set(bench, "changes")?;
+        let (mut ended, mut memory) = (Vec::new(), Vec::new());
+        let work = || make(bench, &stage, times, without, (&mut ended, &mut memory));
+        let (changes, asked, looks) = under_load(&stage, work)?;
+        bench.end();
+        let judged = judge(&[], &asked, &looks, stage::machine_of);
+        let lists = [
+            ("refused", changes.iter().filter(|change| !change.refused.is_empty()).map(told).collect()),
+            ("failed", judged.late.iter().map(|(_, why)| why.clone()).collect::<Vec<_>>()),
+            ("wrong", judged.wrong.clone()),
+            ("misdirected", judged.misdirected.clone()),
+            ("parts that ended", ended.clone()),
+        ];
+        super::write_lists(bench, "changes", &lists)?;
+        let of_all = |measure: &'static str, count: usize| (measure, count as f64);
+        let early = &memory[(memory.len() as f64 * FIRST) as usize];
+        let growth =
+            early.iter().zip(&memory[memory.len() - 1]).map(|(before, after)| (after / before - 1.0) * 100.0);
+        let growth = LASTING.iter().map(|(measure, _)| *measure).zip(growth);
+        bench.sample(
+            ALL,
+            [
+                of_all("times", changes.len()),
+                of_all("refused", lists[0].1.len()),
+                of_all("requests", asked.len()),
+                of_all("failed", judged.late.len()),
+                of_all("wrong", judged.wrong.len()),
+                of_all("misdirected", judged.misdirected.len()),
+                ("below_floor_ms", judged.below_floor.as_millis() as f64),
+                of_all("ended", ended.len()),
+            ]
+            .into_iter()
+            .chain(growth),
+        )?;
+        let mut kinds: Vec<_> = changes.iter().map(|change| change.kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds.into_iter().try_for_each(|kind| {
+            let its: Vec<_> = changes.iter().filter(|change| change.kind == kind).collect();
+            bench.sample(kind, figures(&its, &asked))
+        })
+    })
+}
+
+/// What the changes of a kind came to.
+fn figures(its: &[&Change], asked: &[Asked]) -> [(&'static str, f64); 6] {
+    let meanwhile =
+        |one: &&Asked| its.iter().any(|change| one.from <= change.until && one.until >= change.from);
+    let requests: Vec<_> = asked.iter().filter(meanwhile).collect();
+    let failed = requests.iter().filter(|one| !matches!(one.end, End::Answered(_))).count();
+    let mut took: Vec<_> = its.iter().map(|change| (change.until - change.from).as_millis() as f64).collect();
+    took.sort_by(f64::total_cmp);
+    let refused = its.iter().filter(|change| !change.refused.is_empty()).count();
+    [
+        ("times", its.len() as f64),
+        ("median_ms", took[took.len() / 2]),
+        ("longest_ms", took[took.len() - 1]),
+        ("refused", refused as f64),
+        ("requests", requests.len() as f64),
+        ("failed", failed as f64),
+    ]
+}
+
+fn told(change: &Change) -> String {
+    format!("{}: {}", change.kind, change.refused)
+}
+
+/// Makes all changes so many times, one after the other, and then moves nodes while etcd is away.
+fn make(
+    bench: &Bench<'_>,
+    stage: &Stage,
+    times: usize,
+    without: Duration,
+    (ended, memory): (&mut Vec<String>, &mut Vec<[f64; 2]>),
+) -> Result<Vec<Change>> {
+    let mut changes = Vec::new();
+    let mut retries = RETRIES;
+    let mut seen = stage.words()?;
+    let mut change = |kind: &'static str, work: &mut dyn FnMut() -> Result<String>| -> Result<()> {
+        bench.go_on()?;
+        let from = Instant::now();
+        let refused = work()?;
+        while !look(&mut seen)?.is_settled() && from.elapsed() < REST_MAX {
+            std::thread::sleep(POLL);
+        }
+        ended.extend(stage.tend()?);
+        changes.push(Change { kind, from, until: Instant::now(), refused });
+        Ok(())
+    };
+    let part = |name: &str| stage.parts.iter().position(|part| part.name == name).expect("it is there");
+    for time in 0..times {
+        change("leave", &mut || stage.command(&words(&["leave", LEAVES, "--wait"])))?;
+        change("join", &mut || stage.command(&stage.join()))?;
+        change("edit", &mut || stage.edit(&words(&["cluster", "edit"]), &mut retries))?;
+        change("rotate", &mut || stage.rotate(&words(&["secret", "rotate"])))?;
+        for (kind, names) in RESTARTED {
+            change(kind, &mut || stage.restart(part(names[time % names.len()])).map(|()| String::new()))?;
+        }
+        let [edge, node] = LASTING.map(|(_, name)| stage.resident_bytes(part(name)));
+        memory.push([edge?, node?]);
+    }
+    stage.without_etcd(|| {
+        let began = Instant::now();
+        while began.elapsed() < without {
+            for site in ["beta", "alpha"] {
+                change(WITHOUT, &mut || stage.command(&words(&["move", "n1", site])))?;
+                std::thread::sleep(MOVE_EVERY);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(changes)
+}
+
+fn conclude(samples: &mut Samples) -> Vec<Check> {
+    let none = |what: &str, measure| Check::at_most(what, 0.0, samples.total(ALL, measure));
+    vec![
+        none("requests that failed", "failed"),
+        none("wrong answers", "wrong"),
+        none("requests at a server of another site", "misdirected"),
+        none("time below a floor, ms", "below_floor_ms"),
+        none("changes that were refused", "refused"),
+        none("parts that ended by themselves", "ended"),
+        Check::at_most(
+            "growth of the edge's memory after the first rounds, %",
+            2.0,
+            &samples[ALL]["edge_growth"],
+        ),
+        Check::at_most(
+            "growth of an agent's memory after the first rounds, %",
+            2.0,
+            &samples[ALL]["node_growth"],
+        ),
+    ]
+}
