@@ -240,6 +240,7 @@ impl Client {
         let first = self.first;
         for longest in rounds {
             failures.clear();
+            let mut is_silent = false;
             for at in (first..first + count).map(|at| at % count) {
                 match self.with_token(at, *longest, |client| ask(client, at, *longest)) {
                     Ok(answer) => {
@@ -247,15 +248,17 @@ impl Client {
                         return Ok(answer);
                     }
                     Err(failed) if failed.is_final() => return Err(self.error_of(at, failed)),
-                    Err(failed) => failures.push((failed.is_silent(), self.error_of(at, failed).to_string())),
+                    Err(failed) => {
+                        is_silent |= failed.is_silent();
+                        failures.push(self.error_of(at, failed).to_string());
+                    }
                 }
             }
             // To wait longer helps only where nothing was heard.
-            if !failures.iter().any(|(is_silent, _)| *is_silent) {
+            if !is_silent {
                 break;
             }
         }
-        let failures: Vec<_> = failures.into_iter().map(|(_, failure)| failure).collect();
         Err(Error::Unreachable { failures: failures.join("; ") })
     }
 

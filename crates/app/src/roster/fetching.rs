@@ -161,7 +161,7 @@ fn take(stored: &Stored, run: &RunDirectory, cluster: &Cluster) -> Result<(), Fa
 fn ask_peers(cluster: &Cluster, run: &RunDirectory) {
     let asked = || {
         let Some(here) = Roster::read(run) else { return Ok(()) };
-        if let Some(newer) = Place::new(cluster)?.newer_of_peers(&here)?.0 {
+        if let Some(newer) = Place::new(cluster)?.newer_of_peers(&here)?.newer {
             keep(run, &newer)?;
             newer.keep_over_restart(cluster);
         }

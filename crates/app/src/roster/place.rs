@@ -30,6 +30,14 @@ struct Far {
     control: Arc<ControlDirectory>,
 }
 
+/// What other machines have told of rosters.
+pub(super) struct Told {
+    /// The newest, if it is newer than the one that they were asked about.
+    pub(super) newer: Option<Roster>,
+    /// Whether any part has answered.
+    pub(super) is_heard: bool,
+}
+
 impl Place {
     /// Where a cluster keeps its roster. Nothing is asked yet.
     ///
@@ -172,7 +180,7 @@ impl Place {
                 "no part of the cluster has run on this machine: use one where a part has, or `sidelong cluster init`",
             )
         })?;
-        let known = self.newer_of_peers(&here)?.0.unwrap_or(here);
+        let known = self.newer_of_peers(&here)?.newer.unwrap_or(here);
         let epoch = known.epoch + RESTORED;
         // While the secret is changed, by one that all know.
         let told = asked::secrets(&far.control, &endpoints(&known.cluster()?));
@@ -189,12 +197,12 @@ impl Place {
         Ok(epoch)
     }
 
-    /// A newer roster than `known`, which other machines have, and whether any part has answered.
+    /// What other machines tell of rosters that are newer than `known`.
     ///
     /// # Errors
     /// If there is one, and cannot be had.
-    pub(super) fn newer_of_peers(&self, known: &Roster) -> Result<(Option<Roster>, bool), Failure> {
-        let Some(far) = &self.far else { return Ok((None, false)) };
+    pub(super) fn newer_of_peers(&self, known: &Roster) -> Result<Told, Failure> {
+        let Some(far) = &self.far else { return Ok(Told { newer: None, is_heard: false }) };
         far.control.adopt(fabric::table(&known.cluster()?));
         let (newer, is_heard) = asked::newer(&far.control, known).map_err(|epoch| {
             Failure::new(format!(
@@ -202,7 +210,7 @@ impl Place {
             ))
         })?;
         let newer = newer.map(|text| Roster::parse(&text, &self.run).map_err(Failure::new)).transpose()?;
-        Ok((newer, is_heard))
+        Ok(Told { newer, is_heard })
     }
 
     /// The parts that run, as their machines have told etcd within the last 20 seconds, and the name of each one's machine. Nobody else can be sure

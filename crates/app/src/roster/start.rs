@@ -6,19 +6,18 @@
 //! knows who has which slot.
 
 use std::net::IpAddr;
-use std::panic::resume_unwind;
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use sidelong_config::{Cluster, ClusterFile, Etcd, ServerAddress, is_nowhere};
 use sidelong_fabric::RunDirectory;
 
 use super::kept::{Roster, is_fetched, keep};
-use super::place::{Place, absent, older};
+use super::place::{Place, Told, absent, older};
 use crate::failure::Failure;
 
-/// How long etcd alone is asked, and the pause between two looks whether it has answered.
+/// How long etcd alone is asked.
 const ETCD_FIRST: Duration = Duration::from_millis(100);
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// The cluster as the parts go by it now.
 pub(super) fn current(cluster: &Cluster) -> Result<Cluster, Failure> {
@@ -136,14 +135,17 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
         return newest_with_peers(&place, known);
     };
     let (asked, told) = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| place.newest_soon());
-        let begun = Instant::now();
-        while !asked.is_finished() && begun.elapsed() < ETCD_FIRST {
-            std::thread::sleep(PAUSE);
+        let (answer, answered) = mpsc::sync_channel(1);
+        let etcd = &place;
+        scope.spawn(move || _ = answer.send(etcd.newest_soon()));
+        match answered.recv_timeout(ETCD_FIRST) {
+            Ok(asked) => (asked, None),
+            // Where etcd takes its time, both are waited for at once.
+            Err(_) => {
+                let told = place.newer_of_peers(&here);
+                (answered.recv().expect("it answers, or the scope ends with its panic"), Some(told))
+            }
         }
-        // Where etcd takes its time, both are waited for at once.
-        let told = (!asked.is_finished()).then(|| place.newer_of_peers(&here));
-        (asked.join().unwrap_or_else(|panic| resume_unwind(panic)), told)
     });
     let (known, trouble) = match asked {
         // Others may be parts of it than of the one that is here.
@@ -154,7 +156,7 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
             (here, Some(why))
         }
     };
-    let (newer, is_heard) = told.unwrap_or_else(|| place.newer_of_peers(&known))?;
+    let Told { newer, is_heard } = told.unwrap_or_else(|| place.newer_of_peers(&known))?;
     // If nobody knows how old it is, etcd is waited for after all: it may be about to choose a leader.
     if trouble.is_some()
         && !is_heard
@@ -170,5 +172,5 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
 
 /// `known`, or a newer one that parts have.
 fn newest_with_peers(place: &Place, known: Roster) -> Result<Roster, Failure> {
-    Ok(place.newer_of_peers(&known)?.0.unwrap_or(known))
+    Ok(place.newer_of_peers(&known)?.newer.unwrap_or(known))
 }

@@ -64,8 +64,8 @@ impl AdapterCluster {
     }
 }
 
-/// Longest wait for nodes that were never read. One that is there is read sooner.
-const COMPLETE_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for nodes that were never read, before a front leads its proxy by the others. One that is there is read sooner.
+const UNREAD_MAX: Duration = Duration::from_secs(1);
 
 /// The two regions of a front.
 pub struct MemoryAdapter {
@@ -281,7 +281,7 @@ impl MemoryAdapter {
     /// some of the nodes whole sites would be out.
     pub(super) fn leads(&mut self, view: &View, now: Time) -> bool {
         let Some((nodes, until)) = &mut self.waits else { return true };
-        let until = *until.get_or_insert(now.after(COMPLETE_MAX));
+        let until = *until.get_or_insert(now.after(UNREAD_MAX));
         let known = view.nodes().filter(|node| view.is_known(*node)).count();
         let leads = known >= *nodes || now >= until;
         if leads {

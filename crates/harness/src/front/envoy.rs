@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use sidelong_app::front::endpoints;
 use sidelong_config::ServerAddress;
 
-use super::Pool;
+use super::{CONNECT_S, Pool};
 
 /// A listener with a virtual host for each pool, and the pools' clusters, as YAML, controlled by the front of that prefix or by Envoy
 /// itself; if the front adds servers, they have their endpoints from its files. `admits` if a site has a target, so that clients may be
@@ -102,7 +102,7 @@ fn of_pool(pool: &Pool<'_>, controlled: Option<(&str, bool)>) -> String {
     if let Some((prefix, true)) = controlled {
         let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         return format!(
-            "  - name: {name:?}\n    connect_timeout: 1s\n    type: EDS\n    eds_cluster_config:\n      eds_config:\n        \
+            "  - name: {name:?}\n    connect_timeout: {CONNECT_S}s\n    type: EDS\n    eds_cluster_config:\n      eds_config:\n        \
              resource_api_version: V3\n        path_config_source:\n          path: {path:?}\n          \
              watched_directory: {{ path: {directory:?} }}\n{policy}",
             path = endpoints(prefix, name),
@@ -119,7 +119,7 @@ fn of_pool(pool: &Pool<'_>, controlled: Option<(&str, bool)>) -> String {
         let _ = writeln!(endpoints, "        - endpoint: {{ address: {{ {address} }} }}");
     }
     format!(
-        "  - name: {name:?}\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: {name:?}\n      endpoints:\n      \
+        "  - name: {name:?}\n    connect_timeout: {CONNECT_S}s\n    load_assignment:\n      cluster_name: {name:?}\n      endpoints:\n      \
          - lb_endpoints:\n{endpoints}{policy}"
     )
 }

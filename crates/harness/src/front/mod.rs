@@ -80,6 +80,9 @@ pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
     directory(cluster, entry).join(&entry.name).display().to_string()
 }
 
+/// Seconds after which a proxy tries another server, if one does not take a connection.
+pub(crate) const CONNECT_S: u32 = 1;
+
 /// Upstreams and servers of nginx, controlled by the front of that prefix or by nginx itself. `admits` if a site has a target, so that
 /// clients may be rejected.
 pub(crate) fn nginx(
@@ -109,7 +112,7 @@ pub(crate) fn nginx(
             "upstream {name} {{\n    {balance}\n{servers}    keepalive 32;\n}}\n\
              server {{\n{listen}    server_name {};\n{admission}    location / {{\n        proxy_pass http://{name};\n        \
              proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        proxy_set_header Host $host;\n        \
-             proxy_connect_timeout 1s;\n    }}\n}}\n",
+             proxy_connect_timeout {CONNECT_S}s;\n    }}\n}}\n",
             hosts.join(" ")
         );
     }
@@ -137,11 +140,14 @@ pub(crate) fn httpd(
         };
         let member = |(node, address): &(&Node, &ServerAddress)| match address {
             ServerAddress::Tcp(address) => {
-                format!("        BalancerMember http://{address} retry=0 connectiontimeout=1\n")
+                format!("        BalancerMember http://{address} retry=0 connectiontimeout={CONNECT_S}\n")
             }
             // httpd tells members apart by their names.
             unix => {
-                format!("        BalancerMember {unix}|http://{} retry=0 connectiontimeout=1\n", node.name)
+                format!(
+                    "        BalancerMember {unix}|http://{} retry=0 connectiontimeout={CONNECT_S}\n",
+                    node.name
+                )
             }
         };
         let members: String = servers.iter().map(member).collect();

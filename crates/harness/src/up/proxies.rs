@@ -15,7 +15,7 @@ use sidelong_config::{
 use crate::programs::{self, Nginx};
 
 use super::foreign::{self, Foreign, configure_httpd};
-use crate::front::{self, Pool, envoy, haproxy};
+use crate::front::{self, CONNECT_S, Pool, envoy, haproxy};
 use sidelong_app::Failure;
 
 /// The addresses of sites, from the next on, where connections are directed: a part of 127.0.0.0/8 that nothing else uses.
@@ -283,7 +283,7 @@ impl Proxy {
                 let lua = self.module.as_ref().zip(prefix);
                 let lua = lua.map_or_else(String::new, |(module, prefix)| haproxy::lua_lines(prefix, module));
                 format!(
-                    "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 1s\n    timeout client 60s\n    \
+                    "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect {CONNECT_S}s\n    timeout client 60s\n    \
                      timeout server 60s\n{}{}",
                     self.threads,
                     front::haproxy_frontend(&pools, controlled, self.listen),

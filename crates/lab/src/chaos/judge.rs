@@ -126,7 +126,7 @@ pub(super) fn back(
         let is_its = other.machine == machine || other.machine == 0;
         is_its && *other != fault && other.begins[0] < first && other.ends[1] > ended
     };
-    (fault.part.is_none() && machine > 0 && made.iter().find(is_next).is_none()).then(|| first - ended)
+    (fault.part.is_none() && machine > 0 && !made.iter().any(|other| is_next(&other))).then(|| first - ended)
 }
 
 /// Whether a fault is a reason for a request to fail.

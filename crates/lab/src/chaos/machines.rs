@@ -142,7 +142,15 @@ impl Machines {
                 return told("tc", &tbf, holder, "");
             }
             Kind::Delay | Kind::Reorder => return self.delay(machine, kind == Kind::Reorder),
-            _ => return Ok(()),
+            Kind::Kill
+            | Kind::Stop
+            | Kind::Crash
+            | Kind::Full
+            | Kind::Old
+            | Kind::Descriptors
+            | Kind::Truncate
+            | Kind::Scribble
+            | Kind::Etcd => return Ok(()),
         };
         told("nft", &["-f", "-"], holder, &rules)
     }
@@ -164,7 +172,7 @@ impl Machines {
         self.relays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it.
+    /// Ends a fault of a machine.
     pub(super) fn end_fault(&self, machine: usize, kind: Kind) -> Result<()> {
         let holder = Some(self.holder(machine));
         match kind {

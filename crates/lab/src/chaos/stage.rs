@@ -1,7 +1,8 @@
 //! A cluster on the machines: twelve servers, three fronts of three makes, and etcd.
 
+mod faults;
+
 use std::fs;
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Rlimit};
 use sidelong_config::{
     ClusterFile, EdgeEntry, Etcd, Fabric, FrontEntry, Identity, NodeEntry, Proxy, SiteEntry,
 };
@@ -19,8 +20,9 @@ use sidelong_harness::serving::answers;
 use sidelong_harness::up::led_by;
 use sidelong_harness::words::Words;
 
+use self::faults::copy;
 use super::machines::{Machines, at};
-use super::plan::{ETCD, Kind, MACHINES, Target};
+use super::plan::{ETCD, MACHINES, Target};
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::nginx;
@@ -49,10 +51,8 @@ const ONCE_MORE: &str = "start it once more";
 /// Likewise one whose memory is lost.
 const AGAIN: &str = "start this part again";
 const REFUSES: i32 = 2;
-/// How often a request is tried again, at first and once the cluster was changed.
-pub(super) const RETRIES: [u32; 2] = [2, 3];
-/// A file that takes all that a file system has.
-const FULL: &str = "full";
+/// How often a request is tried again, at first and once the file was edited.
+const RETRIES: [u32; 2] = [2, 3];
 /// Longest time for a command.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 const TRIES: Duration = Duration::from_secs(60);
@@ -354,69 +354,6 @@ impl Stage {
         Ok(done)
     }
 
-    pub(super) fn begin_fault(&self, kind: Kind, machine: usize, part: Option<usize>) -> Result<()> {
-        let part = || &self.parts[part.expect("it is of a part")];
-        match kind {
-            Kind::Kill => kill(&mut part().process()),
-            Kind::Stop => part().process().iter().for_each(Process::pause),
-            Kind::Crash | Kind::Old => {
-                self.of_machine(machine).for_each(|(_, part)| kill(&mut part.process()));
-            }
-            Kind::Full => fill(&self.run_dir(machine).join(FULL))?,
-            Kind::Descriptors => self.limit(&part().process()),
-            Kind::Truncate => each_region(&self.run_dir(machine), |region| region.set_len(0))?,
-            Kind::Scribble => each_region(&self.run_dir(machine), |region| {
-                let bytes = region.metadata()?.len() as usize;
-                let noise = (0..bytes).map(|at| (at * 151) as u8);
-                region.write_all(&noise.collect::<Vec<_>>())
-            })?,
-            Kind::Etcd => self.majority().for_each(|(_, part)| kill(&mut part.process())),
-            _ => self.machines.begin_fault(machine, kind)?,
-        }
-        Ok(())
-    }
-
-    pub(super) fn end_fault(&self, kind: Kind, machine: usize, part: Option<usize>) -> Result<()> {
-        match (kind, part) {
-            (Kind::Kill, Some(part)) => self.start(part),
-            (Kind::Stop, Some(part)) => {
-                self.parts[part].process().iter().for_each(Process::resume);
-                Ok(())
-            }
-            (Kind::Full, _) => {
-                let path = self.run_dir(machine).join(FULL);
-                file(&path, fs::remove_file(&path))
-            }
-            (Kind::Descriptors, _) => {
-                let limits = std::mem::take(&mut *self.limits.lock().unwrap_or_else(PoisonError::into_inner));
-                // One may have ended.
-                limits.into_iter().for_each(|(pid, limit)| _ = prlimit(Some(pid), Resource::Nofile, limit));
-                Ok(())
-            }
-            (Kind::Truncate | Kind::Scribble, _) => Ok(()),
-            (Kind::Old, _) => {
-                copy(&self.old_dir(machine), &self.run_dir(machine))?;
-                self.of_machine(machine).try_for_each(|(part, _)| self.start(part))
-            }
-            (Kind::Crash, _) => self.of_machine(machine).try_for_each(|(part, _)| self.start(part)),
-            (Kind::Etcd, _) => self.majority().try_for_each(|(part, _)| self.start(part)),
-            _ => self.machines.end_fault(machine, kind),
-        }
-    }
-
-    /// Leaves a part and its children the descriptors that they have.
-    fn limit(&self, process: &Option<Process>) {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_all = process.iter().flat_map(|process| [vec![process.id()], process.children()].concat());
-        for id in of_all {
-            let open = fs::read_dir(format!("/proc/{id}/fd")).map_or(0, Iterator::count) as u64;
-            let Some(pid) = Pid::from_raw(id as i32) else { continue };
-            let maximum = getrlimit(Resource::Nofile).maximum;
-            let few = Rlimit { current: Some(open), maximum };
-            limits.extend(prlimit(Some(pid), Resource::Nofile, few).ok().map(|before| (pid, before)));
-        }
-    }
-
     /// Starts parts again that have ended although nobody ended them, as a service manager does. Returns which, with what they said last; without
     /// those that ask for it.
     pub(super) fn tend(&self) -> Result<Vec<String>> {
@@ -435,34 +372,25 @@ impl Stage {
         Ok(told)
     }
 
-    /// Runs a command on the last machine. Returns why it failed; nothing if it did not.
+    /// Runs a command on the last machine, as a person there does. Returns why it failed; nothing if it did not.
     pub(super) fn command(&self, words: &[String]) -> Result<String> {
-        self.run(&self.own(MACHINES, &words.iter().map(String::as_str).collect::<Vec<_>>()))
-    }
-
-    /// Has `cluster edit` put the second number of retries in the place of the first. They change places if it does.
-    pub(super) fn edit(&self, words: &[String], retries: &mut [u32; 2]) -> Result<String> {
         let words = words.iter().map(String::as_str).collect::<Vec<_>>();
-        // The words of an editor are parted by blanks.
-        let [old, new] = retries.map(|retries| format!(r"retries\x20=\x20{retries}"));
-        let editor = format!("EDITOR=sed -i /^.limits/,/^$/s/^{old}$/{new}/");
-        let said = self.run(&[vec!["env".to_owned(), editor], self.own(MACHINES, &words)].concat())?;
-        if said.is_empty() {
-            retries.reverse();
+        let said = self.run(&[vec!["env".to_owned(), editor()], self.own(MACHINES, &words)].concat())?;
+        if words[0] == "secret" {
+            self.copy_secret()?;
         }
         Ok(said)
     }
 
-    /// Does the next step of a rotation, and takes the secrets to all machines as a person does.
-    pub(super) fn rotate(&self, words: &[String]) -> Result<String> {
-        let said = self.command(words)?;
+    /// Takes the secret of the last machine to all others.
+    fn copy_secret(&self) -> Result<()> {
         let newest = self.secret(MACHINES);
         for machine in 1..MACHINES {
             let [path, next] = [self.secret(machine), self.machine_dir(machine).join("secret.next")];
             file(&next, fs::copy(&newest, &next))?;
             file(&path, fs::rename(&next, &path))?;
         }
-        Ok(said)
+        Ok(())
     }
 
     fn run(&self, words: &[String]) -> Result<String> {
@@ -502,48 +430,10 @@ impl Drop for Stage {
     }
 }
 
-/// Takes all that its file system has left.
-fn fill(path: &Path) -> Result<()> {
-    let mut full = file(path, fs::File::create(path))?;
-    match io::copy(&mut io::repeat(0), &mut full) {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
-        done => file(path, done.map(drop)),
-    }
-}
-
-/// Puts the files of one directory, and of those in it, into the place of another's.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    if let Ok(there) = fs::read_dir(to) {
-        for entry in there.flatten() {
-            let path = entry.path();
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            file(&path, if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
-        }
-    }
-    file(to, fs::create_dir_all(to))?;
-    file(to, fs::set_permissions(to, fs::Permissions::from_mode(0o700)))?;
-    for entry in file(from, fs::read_dir(from))?.flatten() {
-        let (path, to) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => copy(&path, &to)?,
-            Ok(kind) if kind.is_file() => file(&path, fs::copy(&path, &to).map(drop))?,
-            // Sockets are made anew.
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Does something to the memory that other processes map.
-fn each_region(run: &Path, mut each: impl FnMut(&mut fs::File) -> io::Result<()>) -> Result<()> {
-    for entry in file(run, fs::read_dir(run))?.flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|end| end == "region") {
-            let mut region = file(&path, fs::File::options().write(true).open(&path))?;
-            file(&path, each(&mut region))?;
-        }
-    }
-    Ok(())
+/// The variable by which an editor puts one number of retries in the place of the other. Its words are parted by blanks.
+fn editor() -> String {
+    let [one, other] = RETRIES.map(|retries| format!(r"retries\x20=\x20{retries}"));
+    format!("EDITOR=sed -i /^.limits/,/^$/{{s/^{one}$/{other}/;t;s/^{other}$/{one}/}}")
 }
 
 fn words_of(command: &Command) -> Vec<String> {
