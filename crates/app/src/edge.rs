@@ -40,6 +40,9 @@ const ADOPT_MAX: Duration = Duration::from_secs(5);
 /// Interval at which the history has a move again that fails in the same way.
 const FAILURES_EVERY: Duration = Duration::from_secs(60);
 
+/// How often a part starts anew, at most. Changes do not follow each other as fast as starts.
+const STARTS_MAX: usize = 8;
+
 /// How long a front that leaves stays to be asked, after its last request.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -57,13 +60,21 @@ pub struct EdgeOptions {
 /// # Errors
 /// If the cluster has no edge of that name, or the edge cannot expose its memory, listen, or use a file of its entry.
 pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
-    let parts = Arc::new(Parts::new(roster::enter(spec.cluster, &spec.name)?)?);
+    by_newest(&spec.name, || attempt(&spec, &options))
+}
+
+/// `None` if the cluster has changed meanwhile.
+fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Failure> {
+    let parts = Arc::new(Parts::new(roster::enter(spec.cluster.clone(), &spec.name)?)?);
     let edges = &parts.cluster.edges;
     let entry = &edges[parts::find("edge", &spec.name, edges.iter().map(|edge| &*edge.name).enumerate())?];
     let slot = parts.front_slot(&spec.name)?;
     let view = Arc::new(parts.view());
-    let settings =
-        EdgeSettings { access_log_reopen: options.access_log_reopen, ..parts.edge_settings(entry) };
+    let settings = EdgeSettings {
+        access_log_reopen: Arc::clone(&options.access_log_reopen),
+        ..parts.edge_settings(entry)
+    };
+    let listener = options.listener.as_ref().map(TcpListener::try_clone).transpose()?;
     let Observed { mut counts, reads, history } = Observed::new(&parts, &spec.name)?;
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
@@ -78,7 +89,7 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
     let members = (Arc::clone(&parts.members), exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers)));
     let about = parts.about(parts.scheme()?);
-    let edge = Edge::new(settings, options.listener, Arc::clone(&view), gate, members, about, counts)?;
+    let edge = Edge::new(settings, listener, Arc::clone(&view), gate, members, about, counts)?;
     let (live, name) = (edge.live(), spec.name.clone());
     let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), move |parts| {
         let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
@@ -87,7 +98,9 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
         let publish = move || prepared.into_iter().for_each(|prepared| live.replace(prepared));
         Ok(Ready { adapter: None, publish: Box::new(publish) })
     });
-    memory.guard(&parts, slot, &[], take, &shutdown)?;
+    if !memory.guard(&parts, slot, &[], take, &shutdown)? {
+        return overtaken(&parts, &spec.name, true);
+    }
     let owner = parts.owner(Some(slot), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let name = spec.name.clone();
@@ -103,14 +116,45 @@ pub fn start(spec: PartSpec, options: EdgeOptions) -> Result<Running, Failure> {
     let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen(), move || live.nodes())).transpose()?;
     let config = Arc::clone(&parts.config);
     let mut told = shutdown.told();
-    Running::start("edge", shutdown, move || {
+    let running = Running::start("edge", shutdown, move || {
         let served = edge.run(async || told.next().await);
         drop(ganglia);
         threads.end();
         history.into_iter().for_each(Log::finish);
         served?;
         memory.end(&config)
-    })
+    })?;
+    Ok(Some(running))
+}
+
+/// What becomes of a start that a change of the cluster has overtaken: `None` to begin anew, by the file that etcd has, if the part `may`. Where
+/// there is no etcd, the file that it was started with may have changed, too.
+///
+/// # Errors
+/// If it is to end.
+pub(crate) fn overtaken(parts: &Parts, name: &str, may: bool) -> Result<Option<Running>, Failure> {
+    match may && parts.cluster.etcd.is_some() {
+        true => Ok(None),
+        false => Err(Failure::new(format!(
+            "the cluster has changed while {name} was starting: start it once more"
+        ))),
+    }
+}
+
+/// Starts an edge or front, anew if the cluster has changed meanwhile: whoever changed it may not have waited for this part.
+pub(crate) fn by_newest(
+    name: &str,
+    attempt: impl Fn() -> Result<Option<Running>, Failure>,
+) -> Result<Running, Failure> {
+    for _ in 0..STARTS_MAX {
+        if let Some(running) = attempt()? {
+            return Ok(running);
+        }
+        tracing::info!("the cluster has changed while {name} was starting: it starts anew");
+    }
+    Err(Failure::new(format!(
+        "the cluster has changed {STARTS_MAX} times while {name} was starting: start it again once that has ended"
+    )))
 }
 
 /// What a front has made ready of a newer roster: nothing fails once it goes by it.
@@ -299,7 +343,7 @@ impl Memory {
     }
 
     /// Guards it together with `adapter`, the regions of a proxy that is controlled: if some of it is lost, the part ends. Has
-    /// the part follow the roster, too, with `take`.
+    /// the part follow the roster, too, with `take`. Returns whether the part has begun by the newest one.
     pub(crate) fn guard(
         &mut self,
         parts: &Parts,
@@ -307,8 +351,8 @@ impl Memory {
         adapter: &[Region],
         take: Take,
         shutdown: &Shutdown,
-    ) -> Result<(), Failure> {
-        let Some(exposer) = &self.exposer else { return Ok(()) };
+    ) -> Result<bool, Failure> {
+        let Some(exposer) = &self.exposer else { return Ok(true) };
         // In shared memory the first process creates the board; otherwise it is a node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
@@ -319,13 +363,11 @@ impl Memory {
         let stated = self.front.iter().cloned().collect();
         let follower = Follower::new(name, parts, Some(exposer), stated, take);
         if !roster::is_newest(&parts.cluster, &parts.run) {
-            return Err(Failure::new(format!(
-                "the cluster has changed while {name} was starting: start it once more"
-            )));
+            return Ok(false);
         }
         let lost = shutdown.clone();
         self.guard = Some(Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?);
-        Ok(())
+        Ok(true)
     }
 
     /// Ends, with the part's requests. If the part leaves the cluster, who has had it leave hears first that nothing is left of it: on
@@ -466,4 +508,27 @@ pub(crate) fn events(told: &Events, name: String, parts: &Arc<Parts>, history: O
         event.log();
         told(&event);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_start_that_a_change_overtakes_begins_anew_a_bounded_number_of_times() {
+        let start = |changes: usize| {
+            let attempts = Cell::new(0);
+            let started = by_newest("edge1", || {
+                attempts.set(attempts.get() + 1);
+                let running = || Running::start("edge", Shutdown::new(), || Ok(()));
+                (attempts.get() > changes).then(running).transpose()
+            });
+            (attempts.get(), started.is_ok())
+        };
+        assert_eq!(start(0), (1, true));
+        assert_eq!(start(2), (3, true));
+        assert_eq!(start(usize::MAX), (STARTS_MAX, false));
+    }
 }

@@ -106,16 +106,17 @@ fn pid_of(path: &Path) -> Result<u32, String> {
     text.trim().parse().map_err(|_| format!("{:?} is not a process ID", text.trim()))
 }
 
-/// The addresses from which edges connect to a server of this machine: those at which they listen, and that which this machine
-/// has towards its own server. None if an edge's address is not known, or the server is at Unix sockets alone.
-pub(crate) fn edges(cluster: &Cluster, servers: &[ServerAddress]) -> Vec<IpAddr> {
+/// The addresses from which edges, and proxies that fronts control, connect to a server of this machine: those of their machines that the file
+/// has, and that which this machine has towards its own server. None if one of them is not known, or the server is at Unix sockets alone.
+pub(crate) fn origins(cluster: &Cluster, servers: &[ServerAddress]) -> Vec<IpAddr> {
     let Some(server) = servers.iter().find_map(ServerAddress::tcp) else { return Vec::new() };
-    let addresses = |edge: &config::Edge| {
-        let known = [Some(edge.listen.ip()), edge.fabric_listen.map(|address| address.ip())];
+    let addresses = |front: &config::Front| {
+        let listens = front.controls.is_none().then_some(front.host);
+        let known = [listens, front.fabric_listen.map(|address| address.ip())];
         let known = known.into_iter().flatten().filter(|address| !address.is_unspecified());
         known.map(|address| address.to_canonical()).collect::<Vec<_>>()
     };
-    let mut found: Vec<_> = cluster.edges.iter().map(addresses).collect();
+    let mut found: Vec<_> = cluster.fronts.values().map(addresses).collect();
     if cluster.secret.is_some() && found.iter().any(Vec::is_empty) {
         return Vec::new();
     }
@@ -156,4 +157,34 @@ fn listening(server: &ServerAddress) -> Result<u32, String> {
     pids.filter(has_it).min().ok_or_else(|| {
         format!("the process that listens at {server} is another user's: name its cgroup, unit or pid_file in the cluster file")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use sidelong_config::{ClusterFile, Configuration, FrontEntry, Proxy};
+
+    use super::*;
+
+    #[test]
+    fn proxies_that_fronts_control_are_known_as_edges_are() {
+        let mut file = ClusterFile::demo();
+        let at = |last: u8| SocketAddr::from((Ipv4Addr::new(192, 0, 2, last), 6_001));
+        file.edges.truncate(1);
+        file.edges[0].listen = at(1);
+        file.fronts =
+            vec![FrontEntry { fabric_listen: Some(at(2)), ..FrontEntry::new("nginx1", Proxy::Nginx) }];
+        let server = [ServerAddress::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 9_001)))];
+        let found = |file: &ClusterFile| origins(&file.cluster().unwrap(), &server);
+        let all = [at(1).ip(), at(2).ip(), Ipv4Addr::LOCALHOST.into()];
+        assert_eq!(found(&file), all);
+        // Its proxy may be on any machine.
+        file.fronts[0].fabric_listen = None;
+        assert_eq!(found(&file)[1..], all[2..]);
+        file.cluster.secret_file = Some("secret".into());
+        file.nodes.iter_mut().for_each(|node| node.fabric_listen = Some(at(3)));
+        file.baseline.configuration = Configuration::Rigid;
+        assert!(found(&file).is_empty());
+    }
 }

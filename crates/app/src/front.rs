@@ -15,7 +15,9 @@ pub use self::connect::{Attached, connect_failure};
 pub use self::envoy::endpoints;
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
 pub use self::memory::{choice_map, directory};
-use crate::edge::{Memory, Observed, Ready, Threads, adopting, events, exchange, tell_notes, watch};
+use crate::edge::{
+    Memory, Observed, Ready, Threads, adopting, by_newest, events, exchange, overtaken, tell_notes, watch,
+};
 use crate::failure::Failure;
 use crate::history::Log;
 use crate::last_seen;
@@ -30,7 +32,12 @@ use crate::roster;
 /// # Errors
 /// If the cluster has no front of that name, or the front cannot expose its memory or control its proxy.
 pub fn start(spec: PartSpec) -> Result<Running, Failure> {
-    let parts = Arc::new(Parts::new(roster::enter(spec.cluster, &spec.name)?)?);
+    by_newest(&spec.name, || attempt(&spec))
+}
+
+/// `None` if the cluster has changed meanwhile.
+fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
+    let parts = Arc::new(Parts::new(roster::enter(spec.cluster.clone(), &spec.name)?)?);
     let (index, entry) = find(&parts.cluster, &spec.name)?;
     // Before other threads: it may drop privileges, which are each thread's own.
     let (adapter, regions) = match entry.proxy {
@@ -65,7 +72,10 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
         Ok(Ready { adapter, publish: Box::new(|| ()) })
     };
     let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), prepare);
-    memory.guard(&parts, index, &regions, take, &shutdown)?;
+    if !memory.guard(&parts, index, &regions, take, &shutdown)? {
+        // One that attaches programs has dropped the privileges with which it began.
+        return overtaken(&parts, &spec.name, entry.proxy != Proxy::Connect);
+    }
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
@@ -84,13 +94,14 @@ pub fn start(spec: PartSpec) -> Result<Running, Failure> {
     tell_notes(&spec.events, &parts)?;
     let threads = Threads::start(watch, exchange)?;
     let (mut told, config) = (shutdown.told(), Arc::clone(&parts.config));
-    Running::start("front", shutdown, move || {
+    let running = Running::start("front", shutdown, move || {
         let served = front.run(async || told.next().await);
         threads.end();
         history.into_iter().for_each(Log::finish);
         served?;
         memory.end(&config)
-    })
+    })?;
+    Ok(Some(running))
 }
 
 /// Has Envoy know the servers of all nodes, if the front adds them.

@@ -12,8 +12,8 @@ use sidelong_edge::{Admin, Counts, NodeMetrics, Pages};
 use sidelong_fabric::{Access, Region, RegionSpec};
 use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
-    Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
-    Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
+    Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, Origins, OwnReader,
+    Recorder, Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
 use sidelong_os::ServerAddress;
 use sidelong_reconfig::{expose_changing_words, expose_words, expose_words_as, load_region};
@@ -99,8 +99,14 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
     // Held here, too: without a roster nothing is followed.
     let board = Arc::new(Board { exposer: Arc::clone(&exposer), held: Mutex::default() });
     board.follow(&parts, &name)?;
+    let origins = |parts: &Parts, node: &config::Node| {
+        let foreign = parts::foreign(node);
+        foreign.map_or_else(Vec::new, |foreign| foreign::origins(&parts.cluster, &foreign.servers))
+    };
+    let known = Origins::from(origins(&parts, &node));
     let take: Take = {
         let (parts, hosts, sites) = (Arc::clone(&parts), Arc::clone(&hosts), Arc::clone(&sites));
+        let known = known.clone();
         let board = Arc::clone(&board);
         let (name, shutdown) = (name.clone(), shutdown.clone());
         Box::new(move |cluster| {
@@ -109,7 +115,10 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
             hosts.replace(&parts.cluster);
             parts.fabric.adopting(&parts.cluster)();
             match parts.cluster.nodes.values().find(|node| node.name == name) {
-                Some(node) => sites.replace(&parts, node),
+                Some(node) => {
+                    known.replace(origins(&parts, node));
+                    sites.replace(&parts, node);
+                }
                 None => {
                     tracing::info!("{name} has left the cluster, and ends");
                     shutdown.finish();
@@ -122,7 +131,7 @@ pub fn start(spec: PartSpec, options: NodeOptions) -> Result<Running, Failure> {
         Memory::expose(&parts, (index, options.forgets_hold), &exposer, record.as_ref(), take, &shutdown)?;
     let documents = documents::NodeDocuments::expose(&parts, &node, &hosts)?;
     server.judge(hosts, parts.cluster.capacity.sites, memory.words.clone());
-    let make = Make { cluster: &parts.cluster, node: &node, server: &server, scope: scopes.sampled };
+    let make = Make { node: &node, server: &server, scope: scopes.sampled, origins: &known };
     let kept = match record {
         Some(record) => RecordKeeper::Kernel { _line: publish_line(&memory, &make)?, _record: record },
         None => RecordKeeper::Threads(keep_load(&parts, &node, choice.scheme, &exposer, &memory, &make)?),
@@ -274,11 +283,12 @@ impl Scopes {
 
 /// What the node's own part of a record is made of.
 struct Make<'a> {
-    cluster: &'a Cluster,
     node: &'a config::Node,
     server: &'a Server,
     /// [`Scopes::sampled`].
     scope: Option<Scope>,
+    /// Whose connections to a foreign server do not bypass the edges.
+    origins: &'a Origins,
 }
 
 impl Make<'_> {
@@ -302,10 +312,7 @@ impl Make<'_> {
         let Some(scope) = &self.scope else { return Ok(None) };
         let recorder = Recorder::new(scope, self.gauge())?;
         Ok(Some(match parts::foreign(self.node) {
-            Some(foreign) => {
-                let edges = foreign::edges(self.cluster, &foreign.servers);
-                recorder.of_foreign(foreign, edges, self.node.is_exclusive)?
-            }
+            Some(foreign) => recorder.of_foreign(foreign, self.origins.clone(), self.node.is_exclusive)?,
             None => recorder,
         }))
     }

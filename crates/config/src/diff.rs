@@ -130,7 +130,6 @@ impl Pair<'_> {
         // The edges are among them.
         let movers = || fronts.values().map(|front| front.name.clone());
         let led = || fronts.values().filter(|front| front.controls.is_some()).map(|front| front.name.clone());
-        let agents = || nodes.values().filter(|node| node.is_foreign && !node.is_exclusive);
         let is_asked_there = self.old_cluster.etcd.is_some() && key.ends_with(".fabric_listen");
         let parts: Vec<String> = match class {
             // Nobody can have been there.
@@ -156,12 +155,10 @@ impl Pair<'_> {
             Member(_) if self.differs(Cluster::has_commands) => return Takes::Stop(COMMANDS),
             Member(_) if self.differs(Cluster::has_admission) => return Takes::Stop(ADMISSION),
             Member(why) if !self.old_cluster.is_open() => return Takes::Stop(why),
-            Member(_) if key.starts_with("edge.") => agents().map(|node| node.name.clone()).collect(),
             Member(_) => return Takes::Nothing,
             Stop(why) => return Takes::Stop(why),
             Own | Certificates => own(),
             OwnAndMovers | Place | Server => own().into_iter().chain(movers()).collect(),
-            EdgeAddress => agents().map(|node| node.name.clone()).chain(own()).collect(),
             Nodes | Policy => nodes_all().collect(),
             Edges => edges.iter().map(|edge| edge.name.clone()).collect(),
             Movers | Target => movers().collect(),

@@ -12,6 +12,7 @@ pub mod parent;
 pub mod ports;
 pub mod process;
 pub mod programs;
+pub mod scans;
 pub mod serving;
 pub mod up;
 pub mod usage;

@@ -2,6 +2,7 @@
 //!
 //! Machines are network namespaces. A repetition is a seed: its number. The plan of a seed (`plan`) and the judgement (`judge`) are pure.
 
+mod apart;
 mod changes;
 mod clients;
 mod judge;
@@ -30,6 +31,7 @@ use crate::experiment::{Experiment, OWN};
 use crate::measure::{Dimension, Measure, Word};
 use crate::samples::Samples;
 
+pub(crate) use apart::X3;
 pub(crate) use changes::X2;
 use clients::{Asked, End};
 use judge::{BACK, Judged, Made, NEAR, back, judge};

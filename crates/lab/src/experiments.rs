@@ -9,7 +9,7 @@ use crate::{
     perftest, rams, reload, scale, servers, sessions, sizes, speed, throughput, utilisation,
 };
 
-static EXPERIMENTS: [Experiment; 63] = [
+static EXPERIMENTS: [Experiment; 64] = [
     sizes::R5,
     sizes::R6,
     sizes::R7,
@@ -73,6 +73,7 @@ static EXPERIMENTS: [Experiment; 63] = [
     agent::AGENT,
     chaos::X1,
     chaos::X2,
+    chaos::X3,
 ];
 
 /// All experiments: the published ones by number, then Sidelong's own.
@@ -116,7 +117,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, MT1, M3, M4, M5, M6, M7, M8, M9, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
-                     DA, QA, move-latency, reload, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent, X1, X2"
+                     DA, QA, move-latency, reload, servers, gunicorn, F1, K1, K2, K3, K4, K5, K6, K7, agent, X1, X2, X3"
                 ),
             "{error}"
         );

@@ -10,7 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
 use sidelong_layout::{Instance, LOAD_BYTES, RegionKind};
-use sidelong_load::{Foreign, Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Scope, monotonic_ns};
+use sidelong_load::{
+    Foreign, Keeper, KeeperSpec, OriginGauge, OriginLoad, Origins, Recorder, Scope, monotonic_ns,
+};
 
 const KEEPERS: usize = 8;
 const RUN: Duration = Duration::from_secs(5);
@@ -43,7 +45,7 @@ fn main() {
     let foreign = Foreign { servers: vec![server.into()], workers: None };
     let watching = || {
         let recorder = Recorder::new(&Scope::Machine, None).expect("/proc");
-        recorder.of_foreign(foreign.clone(), Vec::new(), true).expect("sock_diag")
+        recorder.of_foreign(foreign.clone(), Origins::default(), true).expect("sock_diag")
     };
     // The periods of an agent by default.
     let spec = KeeperSpec { period: ms(30), proc_period: ms(50) };

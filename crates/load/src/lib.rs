@@ -48,7 +48,7 @@ pub use error::Error;
 pub use keeper::{Keeper, KeeperSpec};
 pub use kept::CpuLoad;
 pub use kernel::{KernelError, KernelRecord, KernelSpec, drop_privileges, keep_privileges_to_detach};
-pub use listener::{Foreign, Listener, Listening};
+pub use listener::{Foreign, Listener, Listening, Origins};
 pub use one_sided::{OneSided, RecordOf, Records};
 pub use origin::{OriginGauge, OriginLoad};
 pub use own::{OwnReader, OwnRecord};

@@ -1,12 +1,11 @@
 //! Makes a node's records from the kernel's figures and the server's own.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use sidelong_layout::{ByServer, Detail, Hot, valid};
 
 use crate::Error;
-use crate::listener::{Foreign, Listener, Listening};
+use crate::listener::{Foreign, Listener, Listening, Origins};
 use crate::origin::{OriginGauge, OriginLoad};
 use crate::own::OwnRecord;
 use crate::sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope, Window, per_second};
@@ -76,13 +75,13 @@ impl Recorder {
         })
     }
 
-    /// Records the connections of a foreign server, too, and those that do not come from `edges`. If it `is_exclusive` these
+    /// Records the connections of a foreign server, too, and those that do not come from `origins`. If it `is_exclusive` these
     /// are none that matter.
     ///
     /// # Errors
     /// If the kernel tells nothing of sockets.
-    pub fn of_foreign(self, foreign: Foreign, edges: Vec<IpAddr>, is_exclusive: bool) -> Result<Self, Error> {
-        let listener = Listener::new(foreign.servers.clone()).map_err(Error::Listener)?.knowing(edges);
+    pub fn of_foreign(self, foreign: Foreign, origins: Origins, is_exclusive: bool) -> Result<Self, Error> {
+        let listener = Listener::new(foreign.servers.clone()).map_err(Error::Listener)?.knowing(origins);
         let watched = Watched { foreign, listener, last: None, bypassing: None, is_exclusive };
         Ok(Recorder { foreign: Some(watched), ..self })
     }
@@ -150,9 +149,9 @@ mod tests {
             let listening = TcpListener::bind("127.9.8.4:0").unwrap();
             let server = listening.local_addr().unwrap();
             let foreign = Foreign { servers: vec![server.into()], workers: None };
-            let edges = vec!["192.0.2.1".parse().unwrap()];
+            let origins = Origins::from(vec!["192.0.2.1".parse().unwrap()]);
             let recorder = Recorder::new(&Scope::Process(std::process::id()), None).unwrap();
-            let mut recorder = recorder.of_foreign(foreign, edges, is_exclusive).unwrap();
+            let mut recorder = recorder.of_foreign(foreign, origins, is_exclusive).unwrap();
             let mut seen = |now_ns| {
                 let hot = recorder.hot(now_ns);
                 (hot.bypassing().unwrap(), hot.valid & valid::SHARED)

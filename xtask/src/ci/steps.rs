@@ -105,8 +105,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
     },
     Step {
         name: "chaos-long",
-        proves: "the same for a minute each, 50 seeds",
-        run: |run| chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT),
+        proves: "the same for a minute each, 50 seeds; and simulated, while nodes leave and join, 200 seeds",
+        run: |run| {
+            long_tests(run, "sidelong-sim")?;
+            chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT)
+        },
     },
     Step {
         name: "endurance",

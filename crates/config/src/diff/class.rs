@@ -22,8 +22,6 @@ pub(super) enum Class {
     Place,
     /// As `Place`, unless the node's server becomes foreign or stops being so.
     Server,
-    /// That edge restarts, and each agent that tells the connections of edges from those of others by their addresses.
-    EdgeAddress,
     /// The nodes restart.
     Nodes,
     /// The edges restart.
@@ -36,8 +34,7 @@ pub(super) enum Class {
     All,
     /// As `All`, unless it gives the cluster its first command or takes its last.
     Command,
-    /// It comes or goes while the parts run, unless the cluster is one whose members must stay the same. If it is an edge, the agents
-    /// restart that tell the connections of edges from those of others by their addresses.
+    /// It comes or goes while the parts run, unless the cluster is one whose members must stay the same.
     Member(&'static str),
     /// It comes or goes while the parts run, if they share a machine.
     CacheMember(&'static str),
@@ -157,7 +154,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("node.*.ready.*", Command),
     ("edge", Member("the order of edges numbers them")),
     ("edge.*", Member(FRONTS)),
-    ("edge.*.listen", EdgeAddress),
+    ("edge.*.listen", Own),
     ("edge.*.fabric_listen", All),
     ("edge.*.admin", Own),
     ("edge.*.tls", Certificates),

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns, unshare};
 use sidelong_harness::programs::{ETCD, Names, find};
 
 use super::plan::{Kind, MACHINES};
-use super::relay::Relay;
+use super::relay::{Later, Relay};
 use crate::error::{Error, Result, file};
 use crate::process::Process;
 
@@ -22,6 +24,8 @@ const NETWORK: [u8; 3] = [198, 18, 7];
 const OUTSIDE: u8 = 100;
 /// What is lost of a hundred packets each way.
 const LOSS_PERCENT: u8 = 20;
+/// How much later a frame comes each way.
+const LATER_US: RangeInclusive<u64> = 1_000..=9_999;
 /// What a machine sends at most.
 const SLOW: &str = "1mbit";
 /// Bytes of the file system of a machine's parts.
@@ -114,6 +118,24 @@ impl Machines {
         command
     }
 
+    /// Starts a process of these words on a machine, which appends to that log.
+    pub(super) fn spawn(&self, machine: usize, log: &Path, words: &[String]) -> Result<Process> {
+        let mut command = self.command(machine, words);
+        command.env("SIDELONG_LOG", "info");
+        let output = || file(log, File::options().create(true).append(true).open(log));
+        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
+        Ok(Process::spawn(&mut command)?)
+    }
+
+    /// Puts a machine so far from all others, each way.
+    pub(super) fn set_apart(&self, machine: usize, delay: Duration) -> Result<()> {
+        if self.relays().contains_key(&machine) {
+            self.end_fault(machine, Kind::Delay)?;
+        }
+        let us = delay.as_micros() as u64;
+        self.delay(machine, &Later { us: us..=us, reorders: false })
+    }
+
     /// The beginning of a command that ends with this process at the latest.
     fn with_this(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -141,7 +163,9 @@ impl Machines {
                 let tbf = [&tbf[..], &["burst", "8kb", "latency", "100ms"]].concat();
                 return told("tc", &tbf, holder, "");
             }
-            Kind::Delay | Kind::Reorder => return self.delay(machine, kind == Kind::Reorder),
+            Kind::Delay | Kind::Reorder => {
+                return self.delay(machine, &Later { us: LATER_US, reorders: kind == Kind::Reorder });
+            }
             Kind::Kill
             | Kind::Stop
             | Kind::Crash
@@ -156,9 +180,9 @@ impl Machines {
     }
 
     /// Puts a relay between a machine and the switch.
-    fn delay(&self, machine: usize, reorders: bool) -> Result<()> {
+    fn delay(&self, machine: usize, later: &Later) -> Result<()> {
         let [near, far] = ["near", "far"].map(|end| format!("{end}{machine}"));
-        let relay = Relay::begin([&near, &far], reorders, || self.with_this())?;
+        let relay = Relay::begin([&near, &far], later, || self.with_this())?;
         let lines = format!(
             "link add wire{machine} type bridge\nlink set wire{machine} up\nlink set {near} master wire{machine}\n\
              link set {far} master switch\nlink set port{machine} master wire{machine}\n"
@@ -216,7 +240,7 @@ fn await_namespace(holder: &Process) -> Result<()> {
         if its.is_some() && its != of("thread-self") {
             return Ok(());
         }
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
     Err(Error::Serve { what: "unshare".into(), said: "makes no network namespace".into() })
 }

@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
@@ -15,24 +16,31 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use crate::error::{Error, Result};
 use crate::process::Process;
 
-/// How much later a frame comes.
-const LATER_US: std::ops::Range<u64> = 1_000..10_000;
 /// More than a frame has.
 const FRAME_BYTES_MAX: usize = 1 << 16;
 /// Frames that wait at most, each way. What comes beyond is lost, as at a switch.
 const QUEUE_MAX: usize = 4_096;
 /// Longest wait for a frame while none is due.
 const POLL: Duration = Duration::from_millis(5);
-/// Shortest wait that a socket takes for one.
-const WAIT_MIN: Duration = Duration::from_micros(50);
 const STARTS_MAX: Duration = Duration::from_secs(5);
 
 /// Frames by when they are due, in the order in which they came.
 type Queue = BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>;
+
+/// How much later frames come.
+#[derive(Clone, Debug)]
+pub(super) struct Later {
+    pub(super) us: RangeInclusive<u64>,
+    /// Whether some overtake others.
+    pub(super) reorders: bool,
+}
 
 /// Passes frames on while it lives.
 pub(super) struct Relay {
@@ -44,7 +52,7 @@ pub(super) struct Relay {
 impl Relay {
     /// Makes two devices of these names, and passes what comes to one on to the other. `command` begins a command line that ends with this
     /// process.
-    pub(super) fn begin(devices: [&str; 2], reorders: bool, command: impl Fn() -> Command) -> Result<Relay> {
+    pub(super) fn begin(devices: [&str; 2], later: &Later, command: impl Fn() -> Command) -> Result<Relay> {
         let device = |name: &str| {
             let device = format!("TUN,tun-type=tap,tun-name={name},iff-no-pi,iff-up");
             let socket = format!("ABSTRACT-SENDTO:{},bind={name}", ours(name));
@@ -77,11 +85,11 @@ impl Relay {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for (from, to) in [(0, 1), (1, 0)] {
-            let (over, to_device) = (Arc::clone(&over), devices[to].to_owned());
+            let (over, later, to_device) = (Arc::clone(&over), later.clone(), devices[to].to_owned());
             let [from, to] = [from, to].map(|end: usize| Arc::clone(&sockets[end]));
             threads.push(std::thread::spawn(move || {
                 let to = |frame: &[u8]| to.send_to_addr(frame, &SocketAddr::from_abstract_name(&to_device)?);
-                pass(&from, to, reorders, &over);
+                pass(&from, to, &later, &over);
             }));
         }
         Ok(Relay { over, threads, devices: made })
@@ -107,7 +115,7 @@ impl Drop for Relay {
 }
 
 /// Passes frames on, each later, until it is over.
-fn pass(from: &UnixDatagram, to: impl Fn(&[u8]) -> io::Result<usize>, reorders: bool, over: &AtomicBool) {
+fn pass(from: &UnixDatagram, to: impl Fn(&[u8]) -> io::Result<usize>, later: &Later, over: &AtomicBool) {
     let mut random = Pcg64Mcg::seed_from_u64(0);
     let mut queue = Queue::new();
     let mut frame = vec![0; FRAME_BYTES_MAX];
@@ -117,18 +125,21 @@ fn pass(from: &UnixDatagram, to: impl Fn(&[u8]) -> io::Result<usize>, reorders: 
             let _ = to(&frame);
         }
         let due = queue.peek().map(|Reverse((due, ..))| due.saturating_duration_since(Instant::now()));
-        let wait = due.unwrap_or(POLL).clamp(WAIT_MIN, POLL);
-        match from.set_read_timeout(Some(wait)).and_then(|()| from.recv(&mut frame)) {
-            Ok(bytes) if queue.len() < QUEUE_MAX => {
-                let later = Instant::now() + Duration::from_micros(random.random_range(LATER_US));
-                last = if reorders { later } else { last.max(later) };
-                number += 1;
-                queue.push(Reverse((last, number, frame[..bytes].to_vec())));
+        let wait = Timespec::try_from(due.map_or(POLL, |due| due.min(POLL))).expect("it is short");
+        // A socket's own timeout would be as coarse as the kernel's ticks.
+        let _ = poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&wait));
+        loop {
+            match recv(from, &mut frame[..], RecvFlags::DONTWAIT) {
+                Ok((bytes, _)) if queue.len() < QUEUE_MAX => {
+                    let due = Instant::now() + Duration::from_micros(random.random_range(later.us.clone()));
+                    last = if later.reorders { due } else { last.max(due) };
+                    number += 1;
+                    queue.push(Reverse((last, number, frame[..bytes].to_vec())));
+                }
+                Ok(_) => {}
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(_) => return,
             }
-            Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return;
-            }
-            _ => {}
         }
     }
 }

@@ -46,9 +46,7 @@ const CONTROL: u16 = 6_001;
 const SERVER: u16 = 9_001;
 /// Leases are longer than on one machine, where all operations are quick.
 pub(super) const LEASE: Duration = Duration::from_millis(500);
-/// How a part ends that the cluster has changed under while it started.
-const ONCE_MORE: &str = "start it once more";
-/// Likewise one whose memory is lost.
+/// How a part ends whose memory is lost.
 const AGAIN: &str = "start this part again";
 const REFUSES: i32 = 2;
 /// How often a request is tried again, at first and once the file was edited.
@@ -296,15 +294,6 @@ impl Stage {
         Ok(parts)
     }
 
-    fn spawn(&self, machine: usize, name: &str, words: &[String]) -> Result<Process> {
-        let mut command = self.machines.command(machine, words);
-        let path = self.directory.join(format!("{name}.log"));
-        command.env("SIDELONG_LOG", "info");
-        let log = || file(&path, fs::File::options().create(true).append(true).open(&path));
-        command.stdin(std::process::Stdio::null()).stdout(log()?).stderr(log()?);
-        Ok(Process::spawn(&mut command)?)
-    }
-
     fn etcd(&self, machine: usize) -> Vec<String> {
         let of = |machine: usize| format!("e{machine}=http://{}", at(machine, 2_380));
         let all = (1..=ETCD).map(of).collect::<Vec<_>>().join(",");
@@ -324,9 +313,14 @@ impl Stage {
         self.parts.iter().enumerate().filter(move |(_, part)| part.machine == machine)
     }
 
+    fn log(&self, part: &Part) -> PathBuf {
+        self.directory.join(format!("{}.log", part.name))
+    }
+
     fn start(&self, part: usize) -> Result<()> {
         let part = &self.parts[part];
-        let process = self.spawn(part.machine, &part.name, &part.words)?;
+        let log = self.log(part);
+        let process = self.machines.spawn(part.machine, &log, &part.words)?;
         *part.process() = Some(process);
         Ok(())
     }
@@ -361,9 +355,8 @@ impl Stage {
         for (place, part) in self.parts.iter().enumerate() {
             let status = part.process().as_mut().map(Process::status).transpose()?.flatten();
             let Some(status) = status else { continue };
-            let said = last_line(&self.directory.join(format!("{}.log", part.name))).unwrap_or_default();
-            let is_torn = said.ends_with(AGAIN) && part.target().shares_memory;
-            let asks = is_torn || said.ends_with(ONCE_MORE);
+            let said = last_line(&self.log(part)).unwrap_or_default();
+            let asks = said.ends_with(AGAIN) && part.target().shares_memory;
             if status.code() != Some(REFUSES) || !asks {
                 told.push(format!("{} ended ({status}): {said}", part.name));
             }
@@ -436,7 +429,7 @@ fn editor() -> String {
     format!("EDITOR=sed -i /^.limits/,/^$/{{s/^{one}$/{other}/;t;s/^{other}$/{one}/}}")
 }
 
-fn words_of(command: &Command) -> Vec<String> {
+pub(super) fn words_of(command: &Command) -> Vec<String> {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect()
 }

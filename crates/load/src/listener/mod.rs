@@ -10,6 +10,7 @@ mod unix;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use sidelong_layout::{Hot, valid};
 use sidelong_os::{ServerAddress, thread_cpu};
@@ -27,7 +28,7 @@ pub struct Listening {
     pub established: u32,
     /// Connections that wait to be accepted.
     pub queued: u32,
-    /// Established connections from other addresses than the edges'. At a Unix socket none is known.
+    /// Established connections from elsewhere than [`Origins`]. At a Unix socket none is known.
     pub bypassing: u32,
 }
 
@@ -69,8 +70,28 @@ impl Listening {
 pub struct Listener {
     kernel: Kernel,
     servers: Vec<Server>,
-    /// The addresses from which edges connect; none if they are not known.
-    edges: Vec<IpAddr>,
+    origins: Origins,
+}
+
+/// The addresses from which edges, and proxies that fronts control, connect to a server; none if they are not known. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Origins(Arc<RwLock<Vec<IpAddr>>>);
+
+impl Origins {
+    /// From now on it is these.
+    pub fn replace(&self, addresses: Vec<IpAddr>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    fn all(&self) -> RwLockReadGuard<'_, Vec<IpAddr>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Vec<IpAddr>> for Origins {
+    fn from(addresses: Vec<IpAddr>) -> Self {
+        Origins(Arc::new(RwLock::new(addresses)))
+    }
 }
 
 /// One address of the server.
@@ -93,12 +114,12 @@ impl Listener {
         let walkers = servers.len() as u64;
         let server = |address| Server { address, walkers, tcp: tcp::Follower::new(), unix: None };
         let servers = servers.into_iter().map(server).collect();
-        Ok(Listener { kernel: Kernel::new()?, servers, edges: Vec::new() })
+        Ok(Listener { kernel: Kernel::new()?, servers, origins: Origins::default() })
     }
 
-    /// Tells the connections of edges, which come from these addresses, from those of others.
-    pub(crate) fn knowing(self, edges: Vec<IpAddr>) -> Self {
-        Listener { edges, ..self }
+    /// Tells the connections of edges and proxies from those of others.
+    pub(crate) fn knowing(self, origins: Origins) -> Self {
+        Listener { origins, ..self }
     }
 
     /// The server's sockets now, at all of its addresses.
@@ -106,10 +127,11 @@ impl Listener {
     /// # Errors
     /// If the kernel refuses the question or its answer is not understood.
     pub fn look(&mut self) -> io::Result<Listening> {
-        let Listener { kernel, servers, edges } = self;
+        let Listener { kernel, servers, origins } = self;
+        let origins = origins.all();
         servers.iter().try_fold(Listening::default(), |sum, server| {
             let found = match &server.address {
-                ServerAddress::Tcp(address) => tcp::look(kernel, *address, edges),
+                ServerAddress::Tcp(address) => tcp::look(kernel, *address, &origins),
                 ServerAddress::Unix(path) => unix::look(kernel, path),
             };
             Ok(sum.and(found?))
@@ -122,10 +144,11 @@ impl Listener {
     /// # Errors
     /// As [`Listener::look`].
     pub(crate) fn follow(&mut self, now_ns: u64) -> io::Result<Listening> {
-        let Listener { kernel, servers, edges } = self;
-        servers
-            .iter_mut()
-            .try_fold(Listening::default(), |sum, server| Ok(sum.and(server.follow(kernel, edges, now_ns)?)))
+        let Listener { kernel, servers, origins } = self;
+        let origins = origins.all();
+        servers.iter_mut().try_fold(Listening::default(), |sum, server| {
+            Ok(sum.and(server.follow(kernel, &origins, now_ns)?))
+        })
     }
 }
 
@@ -232,7 +255,7 @@ mod tests {
         let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
         let from = _clients[0].local_addr().unwrap().ip();
         let bypassing = |edges: Vec<IpAddr>| {
-            let listener = Listener::new(vec![server.into()]).unwrap().knowing(edges).look();
+            let listener = Listener::new(vec![server.into()]).unwrap().knowing(edges.into()).look();
             listener.unwrap().bypassing
         };
         assert_eq!(bypassing(vec![from]), 0);

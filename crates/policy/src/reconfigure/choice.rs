@@ -85,12 +85,15 @@ impl Situation<'_> {
         Some(Receiver { is_free: !view.busy, need, priority: view.priority, load, site: Reverse(site) })
     }
 
+    /// Whether others send it requests that nobody counts: then it stays.
+    pub(super) fn is_shared(&self, node: NodeId) -> bool {
+        self.snapshot.nodes[node.index()].load.is_some_and(|hot| hot.valid & valid::SHARED != 0)
+    }
+
     /// The node, if `to` can get it.
     fn offer(&self, node: NodeId, to: SiteId, need: Need) -> Option<Offer> {
         let (view, sums) = (&self.snapshot.nodes[node.index()], &self.account.nodes[node.index()]);
-        // Others send it requests that nobody counts.
-        let is_shared = view.load.is_some_and(|hot| hot.valid & valid::SHARED != 0);
-        let ownership = view.ownership.filter(|_| view.up && !is_shared)?;
+        let ownership = view.ownership.filter(|_| view.up && !self.is_shared(node))?;
         let (source, donor_priority) = match (ownership.state, ownership.site) {
             (NodeState::Free, _) => (Source::Free, 0),
             (NodeState::Serving, Some(from)) => {

@@ -42,7 +42,10 @@ impl Situation<'_> {
         let direct = self.account.sites[to.index()].load_with(rate);
         let nodes = (0..self.snapshot.nodes.len()).map(NodeId::new);
         let stages = nodes.filter_map(|node| {
-            let from = self.snapshot.nodes[node.index()].ownership.filter(|own| is_free_to_go(*own))?.site?;
+            let from = self.snapshot.nodes[node.index()]
+                .ownership
+                .filter(|own| self.is_free_to_go(node, *own))?
+                .site?;
             let load = self.load_after(node, from, to, rate)?;
             let clearly = load * (1.0 + self.settings.margin) <= direct;
             clearly.then_some((load, Stage { ahead: spared, node, from, to, planned: self.now }))
@@ -88,7 +91,7 @@ impl Situation<'_> {
         let (sums, view) = (&self.account.sites[to.index()], &self.snapshot.sites[to.index()]);
         (passed < lasts || is_changing)
             && (is_under_way || passed < BEGINS)
-            && owned(node).is_some_and(|own| own.serves(from) && is_free_to_go(own))
+            && owned(node).is_some_and(|own| own.serves(from) && self.is_free_to_go(node, own))
             && self.histories[to.index()].is_high(self.settings, sums)
             && sums.coming() < u32::from(view.ceiling)
     }
@@ -104,12 +107,12 @@ impl Situation<'_> {
             && self.snapshot.nodes[node.index()].up
             && sums.up > u32::from(floor)
             && self.can_spare(from, to, rate);
-        let expected = owned(node).filter(|own| is_time && is_free_to_go(*own))?;
+        let expected = owned(node).filter(|own| is_time && self.is_free_to_go(node, *own))?;
         Some(MovePlan { node, expected, to, reason: self.reason(Some(from), to, Need::High, Source::Pays) })
     }
-}
 
-/// Whether the node serves a site, and no person keeps it there.
-fn is_free_to_go(ownership: Ownership) -> bool {
-    ownership.state == NodeState::Serving
+    /// Whether the node serves a site, and nobody keeps it there.
+    fn is_free_to_go(&self, node: NodeId, ownership: Ownership) -> bool {
+        ownership.state == NodeState::Serving && !self.is_shared(node)
+    }
 }

@@ -1,5 +1,6 @@
 //! Whole runs of the model.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::*;
@@ -121,15 +122,25 @@ fn lost_and_late_operations_break_no_floor_either() {
 /// Each node leaves after 300 ms in the mean, and joins again soon.
 const TURNS: [&str; 2] = ["leave_ms=300", "join_ms=30"];
 
-#[test]
-fn nodes_leave_and_join_while_balancers_and_persons_die() {
-    for seed in 1..=6 {
+fn leave_and_join(seeds: RangeInclusive<u32>) {
+    for seed in seeds {
         let found = outcome(&[&CRASHES[..], &TURNS, &[&format!("seed={seed}")]].concat());
         assert!(found.leaves > 10 && found.joins == found.leaves, "seed {seed}: {found:?}");
         assert!(found.crashes > 10 && found.moves > 30 && found.strays == 0, "seed {seed}: {found:?}");
         let whole = (found.floor_violations, found.nodes_lost, found.nodes_doubled, found.locks_stuck);
         assert_eq!(whole, (0, 0, 0, 0), "seed {seed}: {found:?}");
     }
+}
+
+#[test]
+fn nodes_leave_and_join_while_balancers_and_persons_die() {
+    leave_and_join(1..=20);
+}
+
+#[test]
+#[ignore = "200 seeds: cargo xtask ci chaos-long"]
+fn nodes_leave_and_join_in_many_more_runs() {
+    leave_and_join(21..=200);
 }
 
 /// The control: the faults that the measures detect.

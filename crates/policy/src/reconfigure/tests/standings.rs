@@ -145,6 +145,13 @@ fn a_better_node_comes_by_way_of_a_site_whose_target_holds() {
     let standings = [strained(0.0), strained(0.0), rejecting(0.3)];
     let staged = plan(&nodes, &sites(3), &standings).unwrap();
     assert_eq!((staged.reason.need, staged.to), (Need::Stage, site(1)));
+    // One to which others send requests stays.
+    let mut shared = unlike();
+    for node in &mut shared[2..] {
+        let hot = node.load.unwrap();
+        node.load = Some(Hot { valid: hot.valid | valid::SHARED, ..hot });
+    }
+    assert_eq!(plan(&shared, &sites(3), &standings).unwrap().reason.need, Need::High);
     // What it would get for the better node, a quarter of its workers, is too little for 3 of them.
     nodes[2] = sized(1, 16, 3);
     let unlike = [sized(0, 2, 0), sized(0, 2, 0), nodes[2], nodes[3]];
