@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
-use sidelong_config::{self as config, Cluster, Group};
+use sidelong_config::{self as config, Cluster, Fabric, Group, is_nowhere};
 use sidelong_load::{Listener, Listening, Scope};
 use sidelong_os::{ServerAddress, open_regular};
 
@@ -113,11 +113,13 @@ pub(crate) fn origins(cluster: &Cluster, servers: &[ServerAddress]) -> Vec<IpAdd
     let addresses = |front: &config::Front| {
         let listens = front.controls.is_none().then_some(front.host);
         let known = [listens, front.fabric_listen.map(|address| address.ip())];
-        let known = known.into_iter().flatten().filter(|address| !address.is_unspecified());
-        known.map(|address| address.to_canonical()).collect::<Vec<_>>()
+        let known = known.into_iter().flatten().map(|address| address.to_canonical());
+        known.filter(|address| !address.is_unspecified() && !is_nowhere(*address)).collect::<Vec<_>>()
     };
-    let mut found: Vec<_> = cluster.fronts.values().map(addresses).collect();
-    if cluster.secret.is_some() && found.iter().any(Vec::is_empty) {
+    // Nobody counts the requests of a proxy whose front is lost.
+    let is_asked = |front: &&config::Front| !cluster.standing.lost.contains(&front.name);
+    let mut found: Vec<_> = cluster.fronts.values().filter(is_asked).map(addresses).collect();
+    if cluster.secret.is_some() && cluster.fabric != Fabric::Shm && found.iter().any(Vec::is_empty) {
         return Vec::new();
     }
     found.push(toward(server).into_iter().collect());
@@ -179,6 +181,9 @@ mod tests {
         let found = |file: &ClusterFile| origins(&file.cluster().unwrap(), &server);
         let all = [at(1).ip(), at(2).ip(), Ipv4Addr::LOCALHOST.into()];
         assert_eq!(found(&file), all);
+        let mut lost = file.cluster().unwrap();
+        lost.standing.lost.insert("nginx1".into());
+        assert_eq!(origins(&lost, &server), [all[0], all[2]]);
         // Its proxy may be on any machine.
         file.fronts[0].fabric_listen = None;
         assert_eq!(found(&file)[1..], all[2..]);

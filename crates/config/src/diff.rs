@@ -130,6 +130,9 @@ impl Pair<'_> {
         // The edges are among them.
         let movers = || fronts.values().map(|front| front.name.clone());
         let led = || fronts.values().filter(|front| front.controls.is_some()).map(|front| front.name.clone());
+        let takes_no_address =
+            |node: &&Node| !self.old_cluster.has_roster() && node.is_foreign && !node.is_exclusive;
+        let agents = || nodes.values().filter(takes_no_address).map(|node| node.name.clone());
         let is_asked_there = self.old_cluster.etcd.is_some() && key.ends_with(".fabric_listen");
         let parts: Vec<String> = match class {
             // Nobody can have been there.
@@ -159,6 +162,8 @@ impl Pair<'_> {
             Stop(why) => return Takes::Stop(why),
             Own | Certificates => own(),
             OwnAndMovers | Place | Server => own().into_iter().chain(movers()).collect(),
+            EdgeAddress => agents().chain(own()).collect(),
+            FrontAddress => agents().chain(movers()).collect(),
             Nodes | Policy => nodes_all().collect(),
             Edges => edges.iter().map(|edge| edge.name.clone()).collect(),
             Movers | Target => movers().collect(),

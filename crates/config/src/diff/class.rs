@@ -22,6 +22,10 @@ pub(super) enum Class {
     Place,
     /// As `Place`, unless the node's server becomes foreign or stops being so.
     Server,
+    /// That edge restarts. Agents that tell its connections from those of others take its address over, or restart where there is no roster.
+    EdgeAddress,
+    /// As `Movers`; of agents as `EdgeAddress`.
+    FrontAddress,
     /// The nodes restart.
     Nodes,
     /// The edges restart.
@@ -154,7 +158,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("node.*.ready.*", Command),
     ("edge", Member("the order of edges numbers them")),
     ("edge.*", Member(FRONTS)),
-    ("edge.*.listen", Own),
+    ("edge.*.listen", EdgeAddress),
     ("edge.*.fabric_listen", All),
     ("edge.*.admin", Own),
     ("edge.*.tls", Certificates),
@@ -176,7 +180,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("front.*.backends.*", Live),
     ("front.*.add_servers", Live),
     ("front.*.cgroup", Own),
-    ("front.*.fabric_listen", Movers),
+    ("front.*.fabric_listen", FrontAddress),
     ("front.*.admin", Own),
 ];
 

@@ -201,6 +201,11 @@ fn the_parts_that_read_a_key_restart() {
 fn agents_that_tell_an_edge_by_its_address_take_another_one_over() {
     let edit = |file: &mut ClusterFile| file.edges[0].listen.set_port(8080);
     assert_eq!(only(changes_of(&example(), edit)).1, restart(&["edge1"]));
+    // By files that are copied they learn of nothing while they run.
+    let mut copied = in_etcd();
+    copied.etcd = None;
+    let all = ["web1", "web2", "web3", "other", "last", "edge1"];
+    assert_eq!(only(changes_of(&copied, edit)).1, restart(&all));
 }
 
 #[test]
