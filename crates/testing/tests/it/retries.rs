@@ -216,7 +216,7 @@ fn one_bad_url_takes_no_site_down() {
     });
     let p99 = |took: &[Duration]| took[took.len() * 99 / 100];
     for (bad, _) in BAD {
-        let mut rounds = (0..5).map(|_| {
+        let mut rounds = (0..20).map(|_| {
             let (ours, failed) = beside(bench.cluster.edge(0), bad);
             assert_eq!(failed, 0, "of 300 beside {bad}");
             let theirs = haproxy.as_ref().map(|_| beside(listen, bad).0);
