@@ -19,6 +19,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
+use sidelong_figure::statistics::median;
 use sidelong_figure::{self as figure, Axis, Line, Panel, Style};
 use sidelong_harness::words::{Look, Words};
 
@@ -225,6 +226,12 @@ fn endure(bench: &Bench<'_>, stage: &Stage, seed: u64, faults: &[Fault]) -> Resu
     })
 }
 
+/// The median of some times in ms, and the longest.
+fn median_and_longest(ms: Vec<f64>) -> [f64; 2] {
+    let longest = ms.iter().copied().fold(0.0, f64::max);
+    [median(ms).unwrap_or_default(), longest]
+}
+
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -389,7 +396,7 @@ fn write_lists(bench: &Bench<'_>, name: &str, lists: &[(&str, Vec<String>)]) -> 
 }
 
 fn record(bench: &mut Bench<'_>, run: &Run) -> Result<()> {
-    let is_failed = |one: &&Asked| !matches!(one.end, End::Answered(_));
+    let is_failed = |one: &&Asked| one.has_failed();
     for kind in Kind::ALL {
         let of_kind: Vec<_> = run.endured.made.iter().filter(|made| made.kind == kind).collect();
         let during = |one: &&Asked| of_kind.iter().any(|made| made.is_during(one));

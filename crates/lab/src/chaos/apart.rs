@@ -2,22 +2,21 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sidelong_config::{ClusterFile, EdgeEntry, Fabric, Identity, NodeEntry, SiteEntry};
-use sidelong_figure::statistics::{median, quantile};
+use sidelong_figure::statistics::quantile;
 use sidelong_harness::scans::Scans;
 use sidelong_harness::serving::answers;
 
-use super::clients::{self, End};
+use super::clients;
 use super::machines::{Machines, at};
 use super::plan::{Kind, MACHINES};
-use super::stage::words_of;
-use super::{POLL, Raise};
+use super::stage::{own, wait, words_of, write_secret};
+use super::{POLL, Raise, median_and_longest};
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::design::Design;
@@ -117,7 +116,7 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
         for _ in 0..TURNS {
             for (delay, seen) in [Duration::ZERO, DELAY].into_iter().zip(&mut seen) {
                 (1..=MACHINES).try_for_each(|machine| cluster.machines.set_apart(machine, delay))?;
-                scan(bench, cluster.scans()?, scans / TURNS, seen)?;
+                cluster.scan(bench, scans / TURNS, seen)?;
             }
         }
         for (case, seen) in [NEAR, FAR].into_iter().zip(seen) {
@@ -137,13 +136,10 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
             (times, clients.join().expect("it does not panic"))
         });
         let times = times?;
-        let failed = asked.iter().filter(|asked| !matches!(asked.end, End::Answered(_))).count();
+        let failed = asked.iter().filter(|asked| asked.has_failed()).count();
         let took = asked.iter().map(|asked| asked.until - asked.from).max().unwrap_or_default();
-        let ms = |of: fn(&[Duration; 2]) -> Duration| {
-            let ms: Vec<_> = times.iter().map(|times| of(times).as_secs_f64() * 1e3).collect();
-            (ms.iter().copied().fold(0.0, f64::max), median(ms).unwrap_or_default())
-        };
-        let ((out, out_median), (back, back_median)) = (ms(|[out, _]| *out), ms(|[_, back]| *back));
+        let ms = |of: usize| times.iter().map(|times| times[of].as_secs_f64() * 1e3).collect();
+        let ([out_median, out], [back_median, back]) = (median_and_longest(ms(0)), median_and_longest(ms(1)));
         let figures = [
             ("times", times.len() as f64),
             ("out_ms", out),
@@ -186,34 +182,6 @@ fn lower_quartile(mut ms: Vec<f64>) -> f64 {
     quantile(&ms, 0.25).unwrap_or_default()
 }
 
-/// Scans all nodes again and again, and connects to each machine in turn. A connection takes one round trip, without a process.
-fn scan(bench: &Bench<'_>, mut all: Scans, scans: usize, seen: &mut Scanned) -> Result<()> {
-    let nodes = NODES * MACHINES;
-    let begun = Instant::now();
-    loop {
-        match all.scan() {
-            heard if heard == nodes => break,
-            heard if begun.elapsed() > STARTS_MAX => {
-                return Err(cannot_read(&format!("only {heard} of {nodes} nodes are heard")));
-            }
-            _ => std::thread::sleep(POLL),
-        }
-        bench.go_on()?;
-    }
-    for number in 0..scans {
-        bench.go_on()?;
-        let server = at(1 + number % MACHINES, SERVER + 1);
-        let before = Instant::now();
-        TcpStream::connect_timeout(&server, CHANGE_MAX).map_err(|why| cannot_read(&why.to_string()))?;
-        seen.round_trips_ms.push(before.elapsed().as_secs_f64() * 1e3);
-        let before = Instant::now();
-        seen.answered += all.scan();
-        seen.scans_ms.push(before.elapsed().as_secs_f64() * 1e3);
-        std::thread::sleep(SCAN_EVERY);
-    }
-    Ok(())
-}
-
 /// The machines, with a hundred servers of others, their agents, and an edge.
 struct Cluster {
     file: ClusterFile,
@@ -232,7 +200,6 @@ impl Cluster {
         let mut parts = Vec::new();
         for machine in 1..=MACHINES {
             let config = write_files(&of(machine))?;
-            let config = config.display().to_string();
             let servers = (1..=NODES).map(|number| {
                 let (listen, name) = (server(machine, number), name(machine, number));
                 format!("  server {{\n    listen {listen};\n    return 200 \"{name} $host $request_uri\\n\";\n  }}\n")
@@ -245,14 +212,9 @@ impl Cluster {
             };
             let nginx = nginx::command(&of(machine).join("servers"), &http)?;
             start(&format!("servers{machine}"), &words_of(&nginx))?;
-            let program = bench.options.program.display().to_string();
-            let own = |words: &[&str]| -> Vec<String> {
-                let words = [&[program.as_str()], words, &["--config", &config]].concat();
-                words.into_iter().map(str::to_owned).collect()
-            };
             for number in 1..=NODES {
                 let name = name(machine, number);
-                start(&name, &own(&["node", &name]))?;
+                start(&name, &own(&bench.options.program, &["node", &name], &config))?;
             }
         }
         let mut file = cluster_file();
@@ -263,18 +225,35 @@ impl Cluster {
 
     /// Starts the edge, and waits until it answers.
     fn serve(&mut self, bench: &Bench<'_>) -> Result<()> {
-        let config = self.directory.join("m1/cluster.toml").display().to_string();
-        let words = [&bench.options.program.display().to_string(), "edge", EDGE, "--config", &config];
-        let log = self.directory.join("edge1.log");
-        self.parts.push(self.machines.spawn(1, &log, &words.map(str::to_owned))?);
-        let begun = Instant::now();
-        while !answers(&at(1, LISTEN), HOST, "/") {
+        let config = self.directory.join("m1/cluster.toml");
+        let words = own(&bench.options.program, &["edge", EDGE], &config);
+        let log = self.directory.join(format!("{EDGE}.log"));
+        self.parts.push(self.machines.spawn(1, &log, &words)?);
+        self.wait(bench, STARTS_MAX, || missing(!answers(&at(1, LISTEN), HOST, "/"), || EDGE.to_owned()))
+    }
+
+    /// Waits until nothing is missing.
+    fn wait(&self, bench: &Bench<'_>, longest: Duration, mut missing: impl FnMut() -> String) -> Result<()> {
+        wait(bench, "the cluster", &self.directory, [longest, POLL], || Ok(missing()))
+    }
+
+    /// Scans all nodes again and again, and connects to each machine in turn. A connection takes one round trip, without a process.
+    fn scan(&self, bench: &Bench<'_>, scans: usize, seen: &mut Scanned) -> Result<()> {
+        let (mut all, nodes) = (self.scans()?, NODES * MACHINES);
+        self.wait(bench, STARTS_MAX, || {
+            let heard = all.scan();
+            missing(heard < nodes, || format!("only {heard} of {nodes} nodes are heard"))
+        })?;
+        for number in 0..scans {
             bench.go_on()?;
-            if begun.elapsed() > STARTS_MAX {
-                let said = format!("it does not answer; it logs to {}", log.display());
-                return Err(Error::Serve { what: EDGE.into(), said });
-            }
-            std::thread::sleep(POLL);
+            let server = at(1 + number % MACHINES, SERVER + 1);
+            let before = Instant::now();
+            TcpStream::connect_timeout(&server, CHANGE_MAX).map_err(|why| cannot_read(&why.to_string()))?;
+            seen.round_trips_ms.push(before.elapsed().as_secs_f64() * 1e3);
+            let before = Instant::now();
+            seen.answered += all.scan();
+            seen.scans_ms.push(before.elapsed().as_secs_f64() * 1e3);
+            std::thread::sleep(SCAN_EVERY);
         }
         Ok(())
     }
@@ -286,36 +265,34 @@ impl Cluster {
 
     /// Cuts a machine off and heals it. Returns how long it takes until none of its records is fresh, and after that until all are.
     fn cut(&self, bench: &Bench<'_>, all: &mut Scans, machine: usize) -> Result<[Duration; 2]> {
-        until(bench, all, machine, NODES)?;
+        self.until(bench, all, machine, NODES)?;
         let begun = Instant::now();
         self.machines.begin_fault(machine, Kind::Link)?;
-        until(bench, all, machine, 0)?;
+        self.until(bench, all, machine, 0)?;
         let out = begun.elapsed();
         std::thread::sleep(CUT_FOR.saturating_sub(out));
         let healed = Instant::now();
         self.machines.end_fault(machine, Kind::Link)?;
-        until(bench, all, machine, NODES)?;
+        self.until(bench, all, machine, NODES)?;
         Ok([out, healed.elapsed()])
+    }
+
+    /// Waits until so many nodes of a machine have a fresh record.
+    fn until(&self, bench: &Bench<'_>, all: &mut Scans, machine: usize, count: usize) -> Result<()> {
+        let its = (machine - 1) * NODES..machine * NODES;
+        self.wait(bench, CHANGE_MAX, || {
+            all.scan();
+            let heard = its.clone().filter(|node| all.is_heard(*node)).count();
+            missing(heard != count, || {
+                format!("{heard} of the nodes of machine {machine} are heard, not {count}")
+            })
+        })
     }
 }
 
-/// Waits until so many nodes of a machine have a fresh record.
-fn until(bench: &Bench<'_>, all: &mut Scans, machine: usize, count: usize) -> Result<()> {
-    let begun = Instant::now();
-    let its = (machine - 1) * NODES..machine * NODES;
-    loop {
-        all.scan();
-        let heard = its.clone().filter(|node| all.is_heard(*node)).count();
-        if heard == count {
-            return Ok(());
-        }
-        bench.go_on()?;
-        if begun.elapsed() > CHANGE_MAX {
-            let said = format!("{heard} of the nodes of machine {machine} are heard, not {count}");
-            return Err(cannot_read(&said));
-        }
-        std::thread::sleep(POLL);
-    }
+/// What is missing, if something is.
+fn missing(is_missing: bool, what: impl FnOnce() -> String) -> String {
+    if is_missing { what() } else { String::new() }
 }
 
 fn cannot_read(said: &str) -> Error {
@@ -333,9 +310,7 @@ fn server(machine: usize, number: usize) -> SocketAddr {
 /// Writes what a machine has: the secret, and the cluster file, whose path is returned.
 fn write_files(directory: &Path) -> Result<PathBuf> {
     file(directory, fs::create_dir_all(directory))?;
-    let secret = directory.join("secret");
-    file(&secret, fs::write(&secret, "what the machines of X3 know"))?;
-    file(&secret, fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)))?;
+    write_secret(&directory.join("secret"))?;
     let path = directory.join("cluster.toml");
     file(&path, fs::write(&path, cluster_file().to_toml()?))?;
     Ok(path)

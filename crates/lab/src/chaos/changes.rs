@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use sidelong_figure::statistics::median;
 
-use super::clients::{Asked, End};
+use super::clients::Asked;
 use super::judge::judge;
 use super::stage::{self, LEAVES, Stage};
 use super::{
-    ALL, BELOW_FLOOR, ENDED, MISDIRECTED, WRONG, settle, suffered, suffered_none, under_load, words,
+    ALL, BELOW_FLOOR, ENDED, MISDIRECTED, WRONG, median_and_longest, settle, suffered, suffered_none,
+    under_load, words,
 };
 use crate::bench::Bench;
 use crate::check::Check;
@@ -143,13 +143,13 @@ fn figures(its: &[&Change], asked: &[Asked]) -> [(&'static str, f64); 6] {
     let meanwhile =
         |one: &&Asked| its.iter().any(|change| one.from <= change.until && one.until >= change.from);
     let requests: Vec<_> = asked.iter().filter(meanwhile).collect();
-    let failed = requests.iter().filter(|one| !matches!(one.end, End::Answered(_))).count();
-    let took: Vec<_> = its.iter().map(|change| (change.until - change.from).as_millis() as f64).collect();
-    let longest = took.iter().copied().fold(0.0, f64::max);
+    let failed = requests.iter().filter(|one| one.has_failed()).count();
+    let took = its.iter().map(|change| (change.until - change.from).as_millis() as f64).collect();
+    let [median, longest] = median_and_longest(took);
     let refused = its.iter().filter(|change| !change.refused.is_empty()).count();
     [
         ("times", its.len() as f64),
-        ("median_ms", median(took).unwrap_or_default()),
+        ("median_ms", median),
         ("longest_ms", longest),
         ("refused", refused as f64),
         ("requests", requests.len() as f64),

@@ -26,6 +26,12 @@ pub(super) struct Asked {
     pub(super) end: End,
 }
 
+impl Asked {
+    pub(super) fn has_failed(&self) -> bool {
+        !matches!(self.end, End::Answered(_))
+    }
+}
+
 /// How a request ended.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum End {

@@ -174,20 +174,7 @@ impl Stage {
 
     /// Waits until nothing is missing.
     fn until(&self, bench: &Bench<'_>, what: &str, missing: impl Fn() -> Result<String>) -> Result<()> {
-        let deadline = Instant::now() + TRIES;
-        loop {
-            let missing = missing()?;
-            if missing.is_empty() {
-                return Ok(());
-            }
-            bench.go_on()?;
-            if Instant::now() > deadline {
-                let logs = self.directory.display();
-                let said = format!("not in {} s: {missing}; its parts log to {logs}", TRIES.as_secs());
-                return Err(Error::Serve { what: what.to_owned(), said });
-            }
-            std::thread::sleep(PAUSE);
-        }
+        wait(bench, what, &self.directory, [TRIES, PAUSE], missing)
     }
 
     /// Whether each front answers for each site.
@@ -219,8 +206,7 @@ impl Stage {
             let at = self.machine_dir(machine);
             file(&at, fs::create_dir_all(&at))?;
             let secret = self.secret(machine);
-            file(&secret, fs::write(&secret, "what the machines of X1 know"))?;
-            file(&secret, fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)))?;
+            write_secret(&secret)?;
             let identity = Identity {
                 secret_file: Some("secret".into()),
                 run_dir: Some("run".into()),
@@ -235,10 +221,7 @@ impl Stage {
     }
 
     fn own(&self, machine: usize, words: &[&str]) -> Vec<String> {
-        let program = self.program.display().to_string();
-        let config = self.machine_dir(machine).join("cluster.toml").display().to_string();
-        let words = [&[program.as_str()], words, &["--config", &config]].concat();
-        words.into_iter().map(str::to_owned).collect()
+        own(&self.program, words, &self.machine_dir(machine).join("cluster.toml"))
     }
 
     fn all_parts(&self) -> Result<Vec<Part>> {
@@ -427,6 +410,43 @@ impl Drop for Stage {
 fn editor() -> String {
     let [one, other] = RETRIES.map(|retries| format!(r"retries\x20=\x20{retries}"));
     format!("EDITOR=sed -i /^.limits/,/^$/{{s/^{one}$/{other}/;t;s/^{other}$/{one}/}}")
+}
+
+/// Waits until nothing is missing, at most so long, with so long a pause between two looks. Parts log to that directory.
+pub(super) fn wait(
+    bench: &Bench<'_>,
+    what: &str,
+    logs: &Path,
+    [longest, pause]: [Duration; 2],
+    mut missing: impl FnMut() -> Result<String>,
+) -> Result<()> {
+    let deadline = Instant::now() + longest;
+    loop {
+        let missing = missing()?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        bench.go_on()?;
+        if Instant::now() > deadline {
+            let said =
+                format!("not in {} s: {missing}; its parts log to {}", longest.as_secs(), logs.display());
+            return Err(Error::Serve { what: what.to_owned(), said });
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+/// The words of a command of Sidelong's, for a cluster by that file.
+pub(super) fn own(program: &Path, words: &[&str], config: &Path) -> Vec<String> {
+    let (program, config) = (program.display().to_string(), config.display().to_string());
+    let words = [&[program.as_str()], words, &["--config", &config]].concat();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// Writes the secret of all machines, which only its owner may read.
+pub(super) fn write_secret(path: &Path) -> Result<()> {
+    file(path, fs::write(path, "what the machines of the lab know"))?;
+    file(path, fs::set_permissions(path, fs::Permissions::from_mode(0o600)))
 }
 
 pub(super) fn words_of(command: &Command) -> Vec<String> {
