@@ -25,6 +25,8 @@ int main(int count, char **words)
         fprintf(stderr, "choose: %s\n", why);
         return 1;
     }
+    /* Who asks waits for each. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     while (scanf("%" SCNu64 " %" SCNu64, &ticket, &random) == 2)
         printf("%d\n",
                sidelong_choose_at(front, &site, strtoull(words[3], NULL, 10), ticket, random, NULL, NULL));

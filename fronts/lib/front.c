@@ -102,6 +102,20 @@ static void copy_words(_Atomic uint64_t *to, const _Atomic uint64_t *from, size_
         atomic_store_explicit(&to[i], atomic_load_explicit(&from[i], memory_order_relaxed), memory_order_relaxed);
 }
 
+/* Fills memory with what the front said last: a copy of that, and which site each node served at the very last. */
+static void restore(const struct mapping *map, struct choice_region *choice)
+{
+    struct choice_node *node = (void *)&choice->site[map->sites];
+
+    copy_words((void *)choice, &map->kept[atomic_load(&map->kept_at) * map->kept_words], map->kept_words);
+    for (uint32_t i = 0; i < map->nodes; i++) {
+        uint64_t ownership = atomic_load(&map->workers->node[i].ownership);
+
+        if (ownership)
+            atomic_store(&node[i].ownership, ownership);
+    }
+}
+
 /*
  * Replaces the memory of a file that was cut short by private memory, at once for all threads: who serves what is as it was
  * last heard, and counts go nowhere. Also runs in the handler of SIGBUS.
@@ -115,7 +129,7 @@ static bool lose(struct mapping *map, bool is_choice)
     if (memory == MAP_FAILED)
         return false;
     if (is_choice)
-        copy_words(memory, &map->kept[atomic_load(&map->kept_at) * map->kept_words], map->kept_words);
+        restore(map, memory);
     atomic_store(&map->is_lost, true);
     return mremap(memory, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) != MAP_FAILED;
 }

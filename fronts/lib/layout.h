@@ -24,7 +24,7 @@
 #define KIND_CHOICE 9
 #define LAYOUT_CHOICE 0x520879503785204eull
 #define KIND_WORKERS 10
-#define LAYOUT_WORKERS 0x8831d90a9f0cd5c9ull
+#define LAYOUT_WORKERS 0x26534a07b539719dull
 #define KIND_KERNEL 5
 #define LAYOUT_KERNEL 0x7e92230ee940b404ull
 
@@ -179,7 +179,8 @@ struct worker_node {
     ATOMIC(uint64_t) trial;
     ATOMIC(uint64_t) uncounted;
     ATOMIC(uint64_t) refused_ns;
-    uint64_t zero[4];
+    ATOMIC(uint64_t) ownership;
+    uint64_t zero[3];
 };
 _Static_assert(sizeof(struct worker_node) == 64, "worker_node");
 

@@ -96,7 +96,7 @@ fn a_change_of_layout_is_seen() {
         (RegionKind::Share, "4b675f35afa22f1b"),
         (RegionKind::Front, "1b407f3e5b9d4d78"),
         (RegionKind::Choice, "520879503785204e"),
-        (RegionKind::Workers, "8831d90a9f0cd5c9"),
+        (RegionKind::Workers, "26534a07b539719d"),
         (RegionKind::Cache, "eaabb32f62520fe1"),
         (RegionKind::Claims, "835d87b47cf36849"),
     ];

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::describe::{Word, described};
 use crate::policy::HEALTH;
+use crate::word::OWNERSHIP;
 use crate::{HEADER_BYTES, NodeId, RegionHeader};
 
 /// Slots for worker processes. A proxy that reloads has two generations of them at a time.
@@ -31,7 +32,9 @@ described! {
         uncounted: AtomicU64,
         /// The kernel's own: when the node last refused a connection.
         refused_ns: AtomicU64,
-        zero: [u64; 4],
+        #[word(OWNERSHIP)]
+        ownership: AtomicU64,
+        zero: [u64; 3],
     }
 
     /// A slot. Its counts follow, and then the next slot.
@@ -102,6 +105,12 @@ impl WorkersMap {
     /// that stores it by compare-and-swap sends the one request.
     pub const fn trial(self, node: NodeId) -> usize {
         self.node(node) + offset_of!(WorkerNode, trial)
+    }
+
+    /// What [`ChoiceMap::ownership`](crate::ChoiceMap::ownership) says, but earlier: workers that lose the choice go by this, so that who has left a
+    /// site has left it for them, too. 0 says nothing.
+    pub const fn ownership(self, node: NodeId) -> usize {
+        self.node(node) + offset_of!(WorkerNode, ownership)
     }
 
     /// Requests there of workers without a slot.

@@ -78,6 +78,8 @@ pub struct MemoryAdapter {
     nodes: Vec<Node>,
     /// From when on the counts are known to be whole; `None` if they are.
     whole_at: Option<Time>,
+    /// Whether somebody has truncated, overwritten or removed a file. Workers may then send requests that are not counted.
+    is_lost: bool,
     /// How many nodes there are, and until when they are waited for from the first scan on; `None` once the workers are led.
     waits: Option<(usize, Option<Time>)>,
     drain_max: Duration,
@@ -141,6 +143,7 @@ impl MemoryAdapter {
             checked_at: now,
             nodes: vec![Node::default(); choice_map.nodes],
             whole_at,
+            is_lost: false,
             waits: Some((cluster.nodes().len(), None)),
             drain_max: cluster.drain_max,
         };
@@ -230,9 +233,9 @@ impl MemoryAdapter {
         };
     }
 
-    /// Whether the workers are led, and none goes by memory that somebody has removed.
+    /// Whether the workers are led, and none goes by memory that somebody has removed or truncated.
     pub(super) fn is_whole(&self) -> bool {
-        self.waits.is_none() && self.whole_at.is_none()
+        self.waits.is_none() && self.whole_at.is_none() && !self.is_lost
     }
 
     /// What is sent from now on comes on top of the readings that are told next.
@@ -258,6 +261,11 @@ impl MemoryAdapter {
         let map = self.choice_map;
         for node in view.nodes() {
             let owned = view.ownership(node).map_or(0, Ownership::encode);
+            // First here, so that a worker that loses the choice later knows of it.
+            let kept = self.workers_map.ownership(node);
+            if self.workers.load(kept) != owned {
+                self.workers.store(kept, owned, Ordering::Release);
+            }
             self.store_if_new(map.ownership(node), owned);
             let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
             self.store_if_new(map.reading(node), reading.encode());
@@ -291,7 +299,9 @@ impl MemoryAdapter {
     }
 
     /// The workers choose by what they are told, as of `now`.
-    pub(super) fn take_control(&self, now: Time) {
+    pub(super) fn take_control(&mut self, now: Time) {
+        // Later than this they may lose it: what they were told before then holds.
+        self.is_lost = self.is_lost || self.choice.is_lost() || self.workers.is_lost();
         self.choice.store(ChoiceMap::TIME, now.as_ns(), Ordering::Release);
     }
 

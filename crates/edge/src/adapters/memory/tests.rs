@@ -1,5 +1,5 @@
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -147,6 +147,51 @@ fn the_library_chooses_as_an_edge_does() {
     assert!(chosen > 2_000, "{chosen} choices found a node");
 }
 
+/// A move ends while the file of the choice is truncated: before a worker looks again, the node serves another site.
+#[test]
+fn a_node_has_left_a_site_for_workers_that_lose_the_choice_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let choose = made(directory.path(), "choose");
+    let now = Time::from_ns(1_000_000_000_000);
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let cluster = cluster(2, Balance::Weighted);
+    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now).unwrap();
+    let view = View::new(2, SITES, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
+    let [left, other] = [0, 1].map(NodeId::new);
+    let serving = Ownership::serving(SiteId::new(0), 1);
+    let show = |adapter: &mut MemoryAdapter, owned: [Ownership; 2]| {
+        for (node, owned) in [left, other].into_iter().zip(owned) {
+            view.observe(node, Some(owned), sidelong_policy::index::Reading::default());
+        }
+        view.relist();
+        adapter.show(&view, None, now);
+    };
+    show(&mut adapter, [serving; 2]);
+    let mut worker = Command::new(choose);
+    worker.arg(directory.path().join("web")).args(["site0", &now.as_ns().to_string()]);
+    let mut worker = worker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut asks, mut says) = (worker.stdin.take().unwrap(), BufReader::new(worker.stdout.take().unwrap()));
+    let mut chosen = |ticket: u64| {
+        let mut line = String::new();
+        writeln!(asks, "{ticket} 0").unwrap();
+        says.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    };
+    let turns = |chosen: &mut dyn FnMut(u64) -> String| [0, 1].map(chosen);
+    assert_eq!(turns(&mut chosen), ["0", "1"]);
+    let draining = serving.draining_to(Some(SiteId::new(1))).unwrap();
+    show(&mut adapter, [draining, serving]);
+    assert!(adapter.front(&view, left).is_some());
+
+    let file = std::fs::File::options().write(true).open(directory.path().join("web.choice.region")).unwrap();
+    file.set_len(0).unwrap();
+    assert_eq!(turns(&mut chosen), ["1", "1"]);
+    show(&mut adapter, [draining, serving]);
+    assert_eq!(adapter.front(&view, left), None, "a worker that had lost it before may still send requests");
+    drop(asks);
+    assert!(worker.wait().unwrap().success());
+}
+
 #[test]
 fn the_library_admits_as_an_edge_does() {
     const fn word(part: u64, turn: u64, why: u64) -> u64 {
@@ -161,8 +206,8 @@ fn the_library_admits_as_an_edge_does() {
         AdapterCluster { sites: names.iter().cloned().collect(), stale, ..cluster(1, Balance::Weighted) };
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = || Time::from_ns(monotonic_ns());
-    let adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
-    let set = |site: usize, word: u64| {
+    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
+    let set = |adapter: &mut MemoryAdapter, site: usize, word: u64| {
         adapter.choice.store(adapter.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
         adapter.take_control(now());
     };
@@ -194,22 +239,22 @@ fn the_library_admits_as_an_edge_does() {
                 })
                 .collect();
             for (site, name) in names.iter().enumerate() {
-                set(site, verdict.encode());
+                set(&mut adapter, site, verdict.encode());
                 assert_eq!(asked(name, &addresses), expected, "{part} {turn} {why}");
             }
         }
     }
     let one = |site: &str| asked(site, &addresses[..1]);
     for (code, why) in Why::ALL.iter().enumerate() {
-        set(0, word(CIRCLE, 0, code as u64));
+        set(&mut adapter, 0, word(CIRCLE, 0, code as u64));
         assert_eq!(one("alpha"), format!("1 {} 0\n", why.word()), "{why:?}");
     }
-    set(0, word(0, 0, 3));
+    set(&mut adapter, 0, word(0, 0, 3));
     assert!(one("alpha").starts_with("0 over-target"));
     assert_eq!(one("gamma"), "1 no-such-site 0\n");
     adapter.take_control(Time::from_ns(1));
     assert_eq!(one("alpha"), "1 stale-verdict 0\n");
-    set(0, word(0, 0, 7));
+    set(&mut adapter, 0, word(0, 0, 7));
     assert_eq!(one("alpha"), "1 no-target 0\n", "a word that is no verdict");
 }
 
