@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use sidelong_layout::{NodeId, SiteId, Slots, Time};
-use sidelong_load::{Reading, RecordOf};
+use sidelong_load::{Reading, RecordOf, Status};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{AdmissionSettings, Promise};
 use sidelong_policy::brain::{Brain, SiteSeen};
@@ -123,6 +123,7 @@ impl Watch {
         let mut tick = Tick {
             readings: vec![Reading::default(); nodes],
             up: vec![true; nodes],
+            heard: vec![false; nodes],
             ready: false,
             stale: false,
             waiting: Vec::new(),
@@ -192,7 +193,14 @@ impl Watch {
             // From now on this edge's own requests are counted at once.
             let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
             let capacity = self.brain.capacity(node, self.capacities[index]);
-            let load = self.weights.read(reading.fresh(), &capacity, all);
+            let mut load = self.weights.read(reading.fresh(), &capacity, all);
+            // Its machine may be cut off, where requests would wait for answers. Of a node that was never heard nothing is known but its requests.
+            match reading.status {
+                Status::Fresh => tick.heard[index] = true,
+                Status::NeverWritten => tick.heard[index] = false,
+                Status::Stale | Status::Torn | Status::Gone if tick.heard[index] => load = load.unheard(),
+                Status::Stale | Status::Torn | Status::Gone => {}
+            }
             self.view.date_cut(node, ownership, now);
             relist |= self.view.observe(node, ownership, load.counted_from(own));
         }
@@ -266,6 +274,7 @@ impl Watch {
                 }
                 if before.is_some() && (before != now || is_moved) {
                     tick.up[slot] = true;
+                    tick.heard[slot] = false;
                     self.view.vacate(node);
                     self.seen.iter().for_each(|seen| seen.vacate(node));
                 }
@@ -299,6 +308,7 @@ impl Watch {
             }
             tick.readings.resize(nodes, Reading::default());
             tick.up.resize(nodes, true);
+            tick.heard.resize(nodes, false);
             for (slot, since) in tick.waiting.iter_mut().enumerate() {
                 let (before, now) = (self.members.fronts.get(slot), members.fronts.get(slot));
                 if let (Some(left), Some(metrics), true) = (before, &self.metrics, before != now) {
@@ -403,6 +413,8 @@ impl Watch {
 struct Tick {
     readings: Vec<Reading>,
     up: Vec<bool>,
+    /// Of which nodes a record was fresh since they last began.
+    heard: Vec<bool>,
     ready: bool,
     stale: bool,
     /// By front, since when it has kept nodes from moving by saying nothing, if it has.

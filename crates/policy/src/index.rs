@@ -226,6 +226,14 @@ impl Reading {
         LoadIndex(self.index)
     }
 
+    /// The same reading of a node whose record is no longer heard: it counts as full and whatever it has on top, so that work goes there once
+    /// nodes that are heard are full, too.
+    #[must_use]
+    pub const fn unheard(self) -> Self {
+        let index = self.index + LoadIndex::FULL.0;
+        Reading { index: if index > INDEX_MAX { INDEX_MAX } else { index }, ..self }
+    }
+
     /// The same reading, to be updated by an edge's count of its own requests, which is `in_flight` now.
     pub const fn counted_from(self, in_flight: u32) -> Self {
         Reading { in_flight: in_flight as u16, ..self }
@@ -310,6 +318,18 @@ mod tests {
         assert_eq!(index(Weights::EXTENDED, hot(valid::ORIGIN), unknown, 0), 20_000);
         let all = index(Weights { memory: 0.0, ..weights }, hot(valid::ALL), unknown, 0);
         assert_eq!(all, (5_000 + 2 * 20_000) / 3);
+    }
+
+    #[test]
+    fn a_node_that_is_no_longer_heard_comes_after_those_with_a_free_worker() {
+        let at = |in_flight| Weights::SYSTEM.read(None, &NODE, in_flight);
+        let unheard = at(2).unheard();
+        assert!(at(8).index() < unheard.index() && unheard.index() < at(11).index());
+        assert!(at(0).unheard().index() < unheard.index(), "of two the one with fewer requests");
+        assert_eq!(unheard.counted_from(2).now(3), at(3).unheard().index());
+        assert_eq!(Reading::decode(unheard.encode()), unheard);
+        let fullest = Reading { index: INDEX_MAX, ..Reading::default() };
+        assert_eq!(fullest.unheard(), fullest);
     }
 
     #[test]

@@ -86,6 +86,7 @@ pub(crate) const X3: Experiment = Experiment::new(
             Measure::new("back_median_ms", "median, ms", [0, 0]),
             Measure::new("requests", "requests", [0, 0]),
             Measure::new("failed", "failed", [0, 0]),
+            Measure::new("last_ms", "last of them sent after, ms", [0, 0]),
             Measure::new("longest_ms", "longest, ms", [0, 0]),
         ],
         charts: &[],
@@ -136,10 +137,13 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
             (times, clients.join().expect("it does not panic"))
         });
         let times = times?;
-        let failed = asked.iter().filter(|asked| asked.has_failed()).count();
+        let failed: Vec<_> =
+            asked.iter().filter(|asked| asked.has_failed()).map(|asked| asked.from).collect();
+        let last = failed.iter().map(|from| since_cut(&times, *from)).max().unwrap_or_default();
         let took = asked.iter().map(|asked| asked.until - asked.from).max().unwrap_or_default();
-        let ms = |of: usize| times.iter().map(|times| times[of].as_secs_f64() * 1e3).collect();
-        let ([out_median, out], [back_median, back]) = (median_and_longest(ms(0)), median_and_longest(ms(1)));
+        let ms = |of: fn(&Cut) -> Duration| times.iter().map(|cut| of(cut).as_secs_f64() * 1e3).collect();
+        let [out_median, out] = median_and_longest(ms(|cut| cut.out));
+        let [back_median, back] = median_and_longest(ms(|cut| cut.back));
         let figures = [
             ("times", times.len() as f64),
             ("out_ms", out),
@@ -147,13 +151,29 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
             ("back_ms", back),
             ("back_median_ms", back_median),
             ("requests", asked.len() as f64),
-            ("failed", failed as f64),
+            ("failed", failed.len() as f64),
+            ("last_ms", last.as_secs_f64() * 1e3),
             ("longest_ms", took.as_secs_f64() * 1e3),
         ];
         bench.sample(CUT, figures)?;
         bench.end();
         Ok(())
     })
+}
+
+/// How a machine was cut off.
+struct Cut {
+    at: Instant,
+    /// From then until none of its records is fresh.
+    out: Duration,
+    /// From when it was healed until all are.
+    back: Duration,
+}
+
+/// How long before that a machine was last cut off.
+fn since_cut(cuts: &[Cut], at: Instant) -> Duration {
+    let before = cuts.iter().rfind(|cut| cut.at <= at);
+    before.map_or(Duration::ZERO, |cut| at - cut.at)
 }
 
 /// What scans came to.
@@ -263,18 +283,18 @@ impl Cluster {
         Scans::new(self.file.cluster()?).map_err(|why| cannot_read(&why.0))
     }
 
-    /// Cuts a machine off and heals it. Returns how long it takes until none of its records is fresh, and after that until all are.
-    fn cut(&self, bench: &Bench<'_>, all: &mut Scans, machine: usize) -> Result<[Duration; 2]> {
+    /// Cuts a machine off and heals it.
+    fn cut(&self, bench: &Bench<'_>, all: &mut Scans, machine: usize) -> Result<Cut> {
         self.until(bench, all, machine, NODES)?;
-        let begun = Instant::now();
+        let cut_at = Instant::now();
         self.machines.begin_fault(machine, Kind::Link)?;
         self.until(bench, all, machine, 0)?;
-        let out = begun.elapsed();
+        let out = cut_at.elapsed();
         std::thread::sleep(CUT_FOR.saturating_sub(out));
         let healed = Instant::now();
         self.machines.end_fault(machine, Kind::Link)?;
         self.until(bench, all, machine, NODES)?;
-        Ok([out, healed.elapsed()])
+        Ok(Cut { at: cut_at, out, back: healed.elapsed() })
     }
 
     /// Waits until so many nodes of a machine have a fresh record.
@@ -358,6 +378,11 @@ fn conclude(samples: &mut Samples) -> Vec<Check> {
             "a machine is cut off: until none of its records counts, ms",
             2.0 * stale_ms,
             &samples[CUT]["out_ms"],
+        ),
+        Check::at_most(
+            "after that no request is sent that fails, ms",
+            2.0 * stale_ms,
+            &samples[CUT]["last_ms"],
         ),
         Check::at_most("it is back: until all of them count, ms", 1_000.0, &samples[CUT]["back_ms"]),
     ]

@@ -150,8 +150,14 @@ fn excuses(fault: &Made, one: &Asked) -> bool {
 fn has_no_server(made: &[Made], one: &Asked, looks: &[Look], machine_of: impl Fn(&str) -> usize) -> bool {
     let before = looks.partition_point(|look| look.until <= one.from);
     let Some(look) = looks[..before].last() else { return false };
-    let serves = |said: &Option<Said>| said.is_none_or(|said| said.site == Some(one.site));
-    let mut nodes = look.nodes.iter().filter(|(_, said)| serves(said));
+    // One that is not read serves what it did; one that never was has just joined.
+    let last_said = |node: &str| {
+        let of_it =
+            |look: &Look| look.nodes.iter().find(|(name, _)| name == node).and_then(|(_, said)| *said);
+        looks[..before].iter().rev().find_map(of_it)
+    };
+    let serves = |node: &str| last_said(node).is_some_and(|said| said.site == Some(one.site));
+    let mut nodes = look.nodes.iter().filter(|(node, _)| serves(node));
     nodes.all(|(node, _)| {
         let machine = machine_of(node);
         let is_of_it = |fault: &&Made| match &fault.part {
@@ -302,6 +308,13 @@ mod tests {
             assert!(excused(&[other], &[Some(1), Some(0)]));
         }
         assert!(!excused(&[fault(3, Some("n1"))], &[Some(1), Some(0)]), "its server goes on");
+
+        // The second serves it, and is no longer read. The third has just joined.
+        let mut unread = look(began, 1_400, &[None, None, None]);
+        unread.nodes.iter_mut().for_each(|(_, said)| *said = None);
+        let looks = [look(began, 1_300, &[Some(1), Some(0)]), unread];
+        let excused = |made: Made| judge(&[made], &failed, &looks, on).late.is_empty();
+        assert!(excused(fault(3, None)) && !excused(fault(2, None)));
     }
 
     #[test]

@@ -154,7 +154,8 @@ fn moves(cluster: &Cluster, edge: usize) -> f64 {
         .sum()
 }
 
-/// An agent that says nothing is no server that does not answer. Only the second costs a site its node, and brings it another.
+/// An agent that says nothing is no server that does not answer. Only the second costs a site its node, and brings it another. But requests
+/// first go where an agent is heard: a machine that says nothing may be cut off.
 #[test]
 fn a_silent_agent_moves_nothing_and_a_dead_server_brings_another_node() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
@@ -168,8 +169,11 @@ fn a_silent_agent_moves_nothing_and_a_dead_server_brings_another_node() {
     let is_served_by = |site, bodies: &[&str]| {
         answer(site).is_ok_and(|reply| reply.status == 200 && bodies.contains(&reply.body.as_str()))
     };
-    let has_record =
-        || metrics(cluster.admin(0)).contains_key("sidelong_edge_node_memory_ratio{node=\"n1\"}");
+    let has_record_of = |node: &str| {
+        let figure = format!("sidelong_edge_node_memory_ratio{{node=\"{node}\"}}");
+        metrics(cluster.admin(0)).contains_key(&figure)
+    };
+    let has_record = || has_record_of("n1");
     eventually("both sites are served", || {
         is_served_by("alpha", &["one"]) && is_served_by("beta", &names[1..])
     });
@@ -183,6 +187,14 @@ fn a_silent_agent_moves_nothing_and_a_dead_server_brings_another_node() {
     }
     agents[0].signal(Signal::CONT);
     eventually("it is again", has_record);
+
+    eventually("that of a node of beta is read", || has_record_of("n2"));
+    agents[1].signal(Signal::STOP);
+    eventually("it is no longer", || !has_record_of("n2"));
+    let elsewhere = (0..40).filter(|_| is_served_by("beta", &["three"])).count();
+    agents[1].signal(Signal::CONT);
+    assert_eq!(elsewhere, 40);
+    eventually("it is again, and gets requests", || has_record_of("n2") && is_served_by("beta", &["two"]));
     assert_eq!((nodes_seen(&cluster, 0), moves(&cluster, 0)), (vec![1, 2], 0.0));
 
     signal_all(&servers[0], Signal::KILL);
