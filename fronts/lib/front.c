@@ -102,18 +102,26 @@ static void copy_words(_Atomic uint64_t *to, const _Atomic uint64_t *from, size_
         atomic_store_explicit(&to[i], atomic_load_explicit(&from[i], memory_order_relaxed), memory_order_relaxed);
 }
 
-/* Fills memory with what the front said last: a copy of that, and which site each node served at the very last. */
+/*
+ * Fills memory with what the front said last: a copy of that, and which site each node served at the very last, unless the other
+ * file is lost as well.
+ */
 static void restore(const struct mapping *map, struct choice_region *choice)
 {
+    const _Atomic uint64_t *kept = &map->kept[atomic_load(&map->kept_at) * map->kept_words];
     struct choice_node *node = (void *)&choice->site[map->sites];
 
-    copy_words((void *)choice, &map->kept[atomic_load(&map->kept_at) * map->kept_words], map->kept_words);
+    copy_words((void *)choice, kept, map->kept_words);
     for (uint32_t i = 0; i < map->nodes; i++) {
         uint64_t ownership = atomic_load(&map->workers->node[i].ownership);
 
         if (ownership)
             atomic_store(&node[i].ownership, ownership);
     }
+    /* A file loses its first page first. */
+    atomic_thread_fence(memory_order_acquire);
+    if (map->workers->header.magic != MAGIC)
+        copy_words((void *)choice, kept, map->kept_words);
 }
 
 /*

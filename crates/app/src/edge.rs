@@ -429,6 +429,8 @@ pub(crate) fn watch(
     let far = front.as_ref().filter(|_| parts.cluster.etcd.is_some());
     let name = far.map(|(slot, _)| &parts.cluster.fronts[slot.index()].name);
     let seen = name.map(|name| SeenEpoch::of(name, parts.cluster.founding, &parts.run));
+    // A node sends no requests, and so looks at no servers.
+    let servers = if front.is_some() { parts.servers() } else { Default::default() };
     let mut links = parts.links(front)?;
     let loads = parts.read_loads(&mut links, reads)?;
     Ok(Watch {
@@ -444,6 +446,7 @@ pub(crate) fn watch(
         loads,
         weights: parts.cluster.balance.weights,
         capacities: parts.capacities(),
+        servers,
         brain,
         gatekeeper: None,
         mover: parts.mover(owner)?,

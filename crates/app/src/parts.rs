@@ -1,11 +1,14 @@
 //! One process's view of its cluster: translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sidelong_config::{self as config, Capacity, Cluster, Configuration, Forwarded, MovedBy, Service};
+use sidelong_config::{
+    self as config, Capacity, Cluster, Configuration, Forwarded, MovedBy, ServerAddress, Service,
+};
 use sidelong_edge::{
     About, AdapterMembers, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding,
     GangliaSettings, Gate, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls,
@@ -424,6 +427,7 @@ impl Parts {
             capacities: self.capacities(),
             weights: self.cluster.balance.weights,
             records: self.records(),
+            servers: self.servers(),
             moved,
             admission: self.admission_settings(),
             reconfigure: self.reconfigure_settings(),
@@ -521,6 +525,13 @@ impl Parts {
             net_bytes_per_s: node.net_mbit.map_or(0, |mbit| (mbit * 125_000.0) as u64),
         };
         nodes.all().map(|node| node.map_or_else(index::Capacity::default, capacity)).collect()
+    }
+
+    /// Where the nodes' servers answer, but those at Unix sockets, and the longest wait for a connection.
+    pub(crate) fn servers(&self) -> (Slots<SocketAddr>, Duration) {
+        let server = |node: &config::Node| node.addresses.iter().find_map(ServerAddress::tcp);
+        let servers = self.cluster.nodes.all().map(|node| node.and_then(server)).collect();
+        (servers, self.cluster.limits.connect_timeout)
     }
 
     pub(crate) fn view(&self) -> View {

@@ -16,6 +16,7 @@ mod live;
 mod loads;
 mod metrics;
 mod peers;
+mod probes;
 mod routes;
 mod seen;
 mod server;

@@ -267,7 +267,8 @@ impl View {
         Waiting(waiting)
     }
 
-    fn admit(&self, node: NodeId, now: Time) -> bool {
+    /// Whether a request may be sent to `node` now, as its trial if it is out.
+    pub(crate) fn admit(&self, node: NodeId, now: Time) -> bool {
         let word = &self.nodes[node.index()].health;
         let old = word.load(Ordering::Relaxed);
         match Health::decode(old).state(now) {

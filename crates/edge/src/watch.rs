@@ -5,13 +5,14 @@
 //! baseline of Balaji et al. 2004) a node runs the same thread beside its own server, with a view that serves no
 //! request.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use sidelong_layout::{NodeId, SiteId, Slots, Time};
-use sidelong_load::{Reading, RecordOf, Status};
+use sidelong_load::{Reading, RecordOf};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{AdmissionSettings, Promise};
 use sidelong_policy::brain::{Brain, SiteSeen};
@@ -25,6 +26,7 @@ use crate::clock;
 use crate::event::Event;
 use crate::gate::{Gatekeeper, RejectedLast};
 use crate::metrics::Metrics;
+use crate::probes::Probes;
 use crate::seen::ScanDisplay;
 use crate::view::View;
 
@@ -62,6 +64,8 @@ pub struct Adopted {
     pub weights: Weights,
     /// Where the nodes' records are.
     pub records: Slots<RecordOf>,
+    /// As [`Watch::servers`].
+    pub servers: (Slots<SocketAddr>, Duration),
     /// Nodes whose server or agent is at another address: nothing of what was seen is theirs.
     pub moved: Vec<NodeId>,
     /// What admission goes by, if there is any.
@@ -98,6 +102,8 @@ pub struct Watch {
     pub weights: Weights,
     /// Each node's capacity, as far as the file says it.
     pub capacities: Vec<Capacity>,
+    /// Where the nodes' servers answer, as far as that is looked at once their records are no longer heard, and the longest wait for a connection.
+    pub servers: (Slots<SocketAddr>, Duration),
     /// Decides.
     pub brain: Brain,
     /// Passes verdicts to requests; `None` without admission control.
@@ -123,7 +129,7 @@ impl Watch {
         let mut tick = Tick {
             readings: vec![Reading::default(); nodes],
             up: vec![true; nodes],
-            heard: vec![false; nodes],
+            probes: Probes::new(std::mem::take(&mut self.servers)),
             ready: false,
             stale: false,
             waiting: Vec::new(),
@@ -194,12 +200,8 @@ impl Watch {
             let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
             let capacity = self.brain.capacity(node, self.capacities[index]);
             let mut load = self.weights.read(reading.fresh(), &capacity, all);
-            // Its machine may be cut off, where requests would wait for answers. Of a node that was never heard nothing is known but its requests.
-            match reading.status {
-                Status::Fresh => tick.heard[index] = true,
-                Status::NeverWritten => tick.heard[index] = false,
-                Status::Stale | Status::Torn | Status::Gone if tick.heard[index] => load = load.unheard(),
-                Status::Stale | Status::Torn | Status::Gone => {}
+            if tick.probes.sees_full(node, reading.status, &self.view, now) {
+                load = load.unheard();
             }
             self.view.date_cut(node, ownership, now);
             relist |= self.view.observe(node, ownership, load.counted_from(own));
@@ -257,6 +259,7 @@ impl Watch {
             capacities,
             weights,
             records,
+            servers,
             moved,
             admission,
             reconfigure,
@@ -274,7 +277,7 @@ impl Watch {
                 }
                 if before.is_some() && (before != now || is_moved) {
                     tick.up[slot] = true;
-                    tick.heard[slot] = false;
+                    tick.probes.vacate(node);
                     self.view.vacate(node);
                     self.seen.iter().for_each(|seen| seen.vacate(node));
                 }
@@ -308,7 +311,7 @@ impl Watch {
             }
             tick.readings.resize(nodes, Reading::default());
             tick.up.resize(nodes, true);
-            tick.heard.resize(nodes, false);
+            tick.probes.adopt(servers);
             for (slot, since) in tick.waiting.iter_mut().enumerate() {
                 let (before, now) = (self.members.fronts.get(slot), members.fronts.get(slot));
                 if let (Some(left), Some(metrics), true) = (before, &self.metrics, before != now) {
@@ -413,8 +416,7 @@ impl Watch {
 struct Tick {
     readings: Vec<Reading>,
     up: Vec<bool>,
-    /// Of which nodes a record was fresh since they last began.
-    heard: Vec<bool>,
+    probes: Probes,
     ready: bool,
     stale: bool,
     /// By front, since when it has kept nodes from moving by saying nothing, if it has.

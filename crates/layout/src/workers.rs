@@ -107,8 +107,8 @@ impl WorkersMap {
         self.node(node) + offset_of!(WorkerNode, trial)
     }
 
-    /// What [`ChoiceMap::ownership`](crate::ChoiceMap::ownership) says, but earlier: workers that lose the choice go by this, so that who has left a
-    /// site has left it for them, too. 0 says nothing.
+    /// What [`ChoiceMap::ownership`](crate::ChoiceMap::ownership) says, but earlier: workers that lose the choice alone go by this, so that who has
+    /// left a site has left it for them, too. 0 says nothing: no front has told them yet.
     pub const fn ownership(self, node: NodeId) -> usize {
         self.node(node) + offset_of!(WorkerNode, ownership)
     }

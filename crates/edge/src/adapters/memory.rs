@@ -22,6 +22,8 @@ use super::{Adapter, AdapterMembers};
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
+/// An ownership word by which a node serves nobody, and which is not 0.
+const NOBODYS: u64 = 1;
 /// How often it is checked whether the workers live.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
@@ -262,9 +264,9 @@ impl MemoryAdapter {
         for node in view.nodes() {
             let owned = view.ownership(node).map_or(0, Ownership::encode);
             // First here, so that a worker that loses the choice later knows of it.
-            let kept = self.workers_map.ownership(node);
-            if self.workers.load(kept) != owned {
-                self.workers.store(kept, owned, Ordering::Release);
+            let (kept, last) = (self.workers_map.ownership(node), owned.max(NOBODYS));
+            if self.workers.load(kept) != last {
+                self.workers.store(kept, last, Ordering::Release);
             }
             self.store_if_new(map.ownership(node), owned);
             let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);

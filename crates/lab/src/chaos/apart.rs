@@ -137,9 +137,8 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
             (times, clients.join().expect("it does not panic"))
         });
         let times = times?;
-        let failed: Vec<_> =
-            asked.iter().filter(|asked| asked.has_failed()).map(|asked| asked.from).collect();
-        let last = failed.iter().map(|from| since_cut(&times, *from)).max().unwrap_or_default();
+        let failed: Vec<_> = asked.iter().filter(|asked| asked.has_failed()).collect();
+        let last = failed.iter().map(|asked| sent_after(&times, asked)).max().unwrap_or_default();
         let took = asked.iter().map(|asked| asked.until - asked.from).max().unwrap_or_default();
         let ms = |of: fn(&Cut) -> Duration| times.iter().map(|cut| of(cut).as_secs_f64() * 1e3).collect();
         let [out_median, out] = median_and_longest(ms(|cut| cut.out));
@@ -170,10 +169,10 @@ struct Cut {
     back: Duration,
 }
 
-/// How long before that a machine was last cut off.
-fn since_cut(cuts: &[Cut], at: Instant) -> Duration {
-    let before = cuts.iter().rfind(|cut| cut.at <= at);
-    before.map_or(Duration::ZERO, |cut| at - cut.at)
+/// How long after a machine was last cut off a request was sent; zero for one that was under way then.
+fn sent_after(cuts: &[Cut], asked: &clients::Asked) -> Duration {
+    let last = cuts.iter().rfind(|cut| cut.at <= asked.until);
+    last.map_or(Duration::ZERO, |cut| asked.from.saturating_duration_since(cut.at))
 }
 
 /// What scans came to.

@@ -50,9 +50,9 @@ pub(super) enum Kind {
     Old,
     /// A part can open no file and no connection more.
     Descriptors,
-    /// The memory by which a front leads its proxy is truncated.
+    /// The memory by which a front leads its proxy is truncated, but not that by which the proxy answers.
     Truncate,
-    /// It is overwritten.
+    /// Both are overwritten.
     Scribble,
     /// Two servers of etcd are killed, and start again.
     Etcd,

@@ -154,8 +154,8 @@ fn moves(cluster: &Cluster, edge: usize) -> f64 {
         .sum()
 }
 
-/// An agent that says nothing is no server that does not answer. Only the second costs a site its node, and brings it another. But requests
-/// first go where an agent is heard: a machine that says nothing may be cut off.
+/// An agent that says nothing is no server that does not answer. Only the second costs a site its node, and brings it another, also if nobody
+/// sends it a request.
 #[test]
 fn a_silent_agent_moves_nothing_and_a_dead_server_brings_another_node() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
@@ -191,13 +191,16 @@ fn a_silent_agent_moves_nothing_and_a_dead_server_brings_another_node() {
     eventually("that of a node of beta is read", || has_record_of("n2"));
     agents[1].signal(Signal::STOP);
     eventually("it is no longer", || !has_record_of("n2"));
-    let elsewhere = (0..40).filter(|_| is_served_by("beta", &["three"])).count();
+    eventually("its server answers, and gets requests", || is_served_by("beta", &["two"]));
     agents[1].signal(Signal::CONT);
-    assert_eq!(elsewhere, 40);
-    eventually("it is again, and gets requests", || has_record_of("n2") && is_served_by("beta", &["two"]));
+    eventually("it is again", || has_record_of("n2"));
     assert_eq!((nodes_seen(&cluster, 0), moves(&cluster, 0)), (vec![1, 2], 0.0));
 
+    // Nobody asks for alpha from now on.
+    agents[0].signal(Signal::STOP);
+    eventually("it is no longer", || !has_record());
     signal_all(&servers[0], Signal::KILL);
+    eventually("alpha has another node", || moves(&cluster, 0) == 1.0);
     eventually("alpha has a server of beta", || is_served_by("alpha", &names[1..]));
     let seen = metrics(cluster.admin(0));
     assert_eq!(

@@ -33,8 +33,10 @@ impl Stage {
             }
             Kind::Full => fill(&self.run_dir(machine).join(FULL))?,
             Kind::Descriptors => self.limit(&part().process()),
-            Kind::Truncate => each_region(&self.run_dir(machine), |region| region.set_len(0))?,
-            Kind::Scribble => each_region(&self.run_dir(machine), |region| {
+            Kind::Truncate => {
+                each_region(&self.run_dir(machine), ".choice.region", |region| region.set_len(0))?;
+            }
+            Kind::Scribble => each_region(&self.run_dir(machine), ".region", |region| {
                 let bytes = region.metadata()?.len() as usize;
                 let noise = (0..bytes).map(|at| (at * 151) as u8);
                 region.write_all(&noise.collect::<Vec<_>>())
@@ -121,10 +123,10 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Does something to the memory that other processes map.
-fn each_region(run: &Path, mut each: impl FnMut(&mut fs::File) -> io::Result<()>) -> Result<()> {
+fn each_region(run: &Path, end: &str, mut each: impl FnMut(&mut fs::File) -> io::Result<()>) -> Result<()> {
     for entry in file(run, fs::read_dir(run))?.flatten() {
         let path = entry.path();
-        if path.extension().is_some_and(|end| end == "region") {
+        if entry.file_name().to_string_lossy().ends_with(end) {
             let mut region = file(&path, fs::File::options().write(true).open(&path))?;
             file(&path, each(&mut region))?;
         }
