@@ -13,6 +13,7 @@ mod pace;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,10 @@ use crate::{Access, Batch, Directory, Error, Initiator, LinkId, OpError, OpId};
 const CHECKS_EVERY: Duration = Duration::from_millis(20);
 /// Links that such a scan looks at, in turn.
 const CHECKS_MAX: usize = 16;
+
+/// For how long no link is made to a machine where one was waited for in vain, in times of that wait: a machine that is cut off must not take all the
+/// time of scans.
+const SILENT_FOR: u32 = 5;
 
 /// Links that a scan tries to make before it checks the clock, so that a few links take the same path on a slow
 /// machine.
@@ -115,6 +120,8 @@ pub struct Scanner {
     free: Vec<LinkRef>,
     /// Links that are down or doubted. While there are none, a read's result needs no look at its link.
     wanting: Vec<LinkRef>,
+    /// Machines at which the last attempt was waited for in vain, and until when no other one is made there.
+    silent: Vec<(IpAddr, Time)>,
     /// The link to be checked next, and when.
     checks: (usize, Time),
     /// How often places had changed when links were last compared with them.
@@ -174,6 +181,7 @@ impl Scanner {
             by_region: HashMap::new(),
             free: Vec::new(),
             wanting: Vec::new(),
+            silent: Vec::new(),
             checks: (0, Time::default()),
             moves: 0,
             schedule: Schedule::new(nodes, others, Pace::default()),
@@ -393,21 +401,36 @@ impl Scanner {
     /// Makes the links that are down and due, those first that have waited longest.
     ///
     /// A peer that cannot be reached may have used up the whole wait, so the remaining links are left for the next
-    /// scan: the thread may hold a lease.
+    /// scan: the thread may hold a lease. Of a machine that says nothing one link stands for all.
     fn heal(&mut self, now: Time) {
         if self.wanting.is_empty() {
             return;
         }
-        let due = |link: &LinkRef| self.links[link.index()].is_due(now);
-        let mut due: Vec<_> = self.wanting.iter().copied().filter(due).collect();
+        self.silent.retain(|(_, until)| now < *until);
+        let machine = |link: LinkRef| self.links[link.index()].machine(&*self.directory);
+        let is_silent = |link: LinkRef| {
+            !self.silent.is_empty() && self.silent.iter().any(|(silent, _)| machine(link) == Some(*silent))
+        };
+        let is_due = |link: &LinkRef| self.links[link.index()].is_due(now) && !is_silent(*link);
+        let mut due: Vec<_> = self.wanting.iter().copied().filter(is_due).collect();
         due.sort_by_key(|link| self.links[link.index()].due());
         let began = Instant::now();
         for (tried, link) in due.into_iter().take(self.patience.tries_max).enumerate() {
-            let is_late = tried >= UNTIMED_TRIES && began.elapsed() >= self.patience.links;
-            // A missing key costs no time.
-            let has_time = |made: Result<(), Error>| matches!(made, Ok(()) | Err(Error::NoKey { .. }));
-            if is_late || !has_time(self.connect(link, now)) {
+            if tried >= UNTIMED_TRIES && began.elapsed() >= self.patience.links {
                 break;
+            }
+            let before = Instant::now();
+            match self.connect(link, now) {
+                // A missing key costs no time.
+                Ok(()) | Err(Error::NoKey { .. }) => {}
+                Err(_) => {
+                    let waited = before.elapsed();
+                    let machine = self.links[link.index()].machine(&*self.directory);
+                    if let Some(machine) = machine.filter(|_| waited >= self.patience.links / 2) {
+                        self.silent.push((machine, now.after(waited * SILENT_FOR)));
+                    }
+                    break;
+                }
             }
         }
         self.wanting.retain(|link| {

@@ -1,5 +1,6 @@
 //! Scans by several readers at once, over links that break.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -237,4 +238,43 @@ fn a_region_that_is_missing_is_found_when_it_comes() {
     assert_eq!(missing.read, Some(Ok(2)));
     let read = scanner.execute(missing.link, |batch, id| batch.read(id, WORD, 8)).map(<[u64]>::to_vec);
     assert_eq!(read, Ok(vec![2]));
+}
+
+/// Two processes of a machine say nothing. While one of them is waited for, scans do not wait for the other.
+#[test]
+fn a_machine_that_says_nothing_is_tried_by_one_link_at_a_time() {
+    let secret = Secret::new(b"known to all machines here").unwrap();
+    let endpoint = Endpoint::listen(([127, 0, 0, 1], 0).into(), secret.clone()).unwrap();
+    let host = Host::Tcp(TcpHost::listen(([127, 0, 0, 1], 0).into()).unwrap());
+    let region = host.expose(&spec("there"), |_| {}).unwrap();
+    region.store(WORD, 7, Ordering::Release);
+    endpoint.publish(region.key());
+    // They take connections, and never greet.
+    let silent = [0; 2].map(|_| TcpListener::bind("127.0.0.2:0").unwrap());
+    let [first, second] = silent.each_ref().map(|listener| listener.local_addr().unwrap());
+    let places = [("first", first), ("second", second), ("there", endpoint.address())];
+    let places = places.map(|(name, address)| (name.to_owned(), address));
+    let directory = Arc::new(ControlDirectory::new(secret, places));
+    let (links, retry) = (Duration::from_millis(10), (Duration::from_nanos(1), Duration::from_nanos(1)));
+    let patience = Patience { links, retry, ..PATIENCE };
+    let mut scanner = Scanner::new(directory, Initiator::new(), (1, 0), patience);
+    let mut words = ["first", "second", "there"].map(|region| Word::new(&mut scanner, region));
+    let scan = |scanner: &mut Scanner, words: &mut [Word; 3], now_ns| {
+        let [first, second, there] = words;
+        scanner.scan(Time::from_ns(now_ns), &mut [first, second, there]);
+    };
+    let is_tried = |scanner: &Scanner, word: &Word| scanner.problem(word.link).is_some();
+    scan(&mut scanner, &mut words, 1);
+    assert!(is_tried(&scanner, &words[0]) && words[2].read.is_none(), "the first took the whole wait");
+    // A session opens in a thread of its own, and takes its time, which the clock of scans does not show.
+    let mut now_ns = 2;
+    while words[2].read != Some(Ok(7)) {
+        scan(&mut scanner, &mut words, now_ns);
+        now_ns += 1;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!is_tried(&scanner, &words[1]));
+    scan(&mut scanner, &mut words, 1_000_000_000);
+    scan(&mut scanner, &mut words, 2_000_000_000);
+    assert!(is_tried(&scanner, &words[1]));
 }
