@@ -1,7 +1,6 @@
 //! One process's view of its cluster: translates the cluster file into the settings of each crate.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,8 +10,8 @@ use sidelong_config::{
 };
 use sidelong_edge::{
     About, AdapterMembers, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding,
-    GangliaSettings, Gate, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls,
-    View,
+    GangliaSettings, Gate, Gatekeeper, Limits, Loads, NodeAddress, Places, ReadLoads, RejectedLast,
+    SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{
@@ -527,11 +526,10 @@ impl Parts {
         nodes.all().map(|node| node.map_or_else(index::Capacity::default, capacity)).collect()
     }
 
-    /// Where the nodes' servers answer, but those at Unix sockets, and the longest wait for a connection.
-    pub(crate) fn servers(&self) -> (Slots<SocketAddr>, Duration) {
-        let server = |node: &config::Node| node.addresses.iter().find_map(ServerAddress::tcp);
-        let servers = self.cluster.nodes.all().map(|node| node.and_then(server)).collect();
-        (servers, self.cluster.limits.connect_timeout)
+    /// Where the nodes' servers answer by TCP, and the longest wait for a connection.
+    pub(crate) fn servers(&self) -> (Slots<Places>, Duration) {
+        let places = |node: &config::Node| node.addresses.iter().map(ServerAddress::tcp).collect();
+        (self.cluster.nodes.map(places), self.cluster.limits.connect_timeout)
     }
 
     pub(crate) fn view(&self) -> View {

@@ -44,6 +44,7 @@ pub use metrics::{
     ReadOwn, ReadStat,
 };
 pub use peers::{Exchange, Peers, expose_share, share_region};
+pub use probes::Places;
 pub use seen::ScanDisplay;
 pub use server::{Edge, Error};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};

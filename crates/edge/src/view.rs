@@ -255,6 +255,16 @@ impl View {
         self.change_health(node, Health::on_success);
     }
 
+    /// A connection to `node` was made, without a request.
+    pub(crate) fn on_connection(&self, node: NodeId) {
+        self.change_health(node, Health::on_connection);
+    }
+
+    /// `node` is heard again.
+    pub(crate) fn heard_again(&self, node: NodeId) {
+        self.change_health(node, Health::heard_again);
+    }
+
     /// A request failed at `node`.
     pub fn on_failure(&self, node: NodeId, now: Time, failure: Failure) {
         self.change_health(node, |health| health.on_failure(now, failure, &self.health));

@@ -5,7 +5,6 @@
 //! baseline of Balaji et al. 2004) a node runs the same thread beside its own server, with a view that serves no
 //! request.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -26,7 +25,7 @@ use crate::clock;
 use crate::event::Event;
 use crate::gate::{Gatekeeper, RejectedLast};
 use crate::metrics::Metrics;
-use crate::probes::Probes;
+use crate::probes::{Places, Probes};
 use crate::seen::ScanDisplay;
 use crate::view::View;
 
@@ -65,7 +64,7 @@ pub struct Adopted {
     /// Where the nodes' records are.
     pub records: Slots<RecordOf>,
     /// As [`Watch::servers`].
-    pub servers: (Slots<SocketAddr>, Duration),
+    pub servers: (Slots<Places>, Duration),
     /// Nodes whose server or agent is at another address: nothing of what was seen is theirs.
     pub moved: Vec<NodeId>,
     /// What admission goes by, if there is any.
@@ -103,7 +102,7 @@ pub struct Watch {
     /// Each node's capacity, as far as the file says it.
     pub capacities: Vec<Capacity>,
     /// Where the nodes' servers answer, as far as that is looked at once their records are no longer heard, and the longest wait for a connection.
-    pub servers: (Slots<SocketAddr>, Duration),
+    pub servers: (Slots<Places>, Duration),
     /// Decides.
     pub brain: Brain,
     /// Passes verdicts to requests; `None` without admission control.
@@ -200,7 +199,7 @@ impl Watch {
             let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
             let capacity = self.brain.capacity(node, self.capacities[index]);
             let mut load = self.weights.read(reading.fresh(), &capacity, all);
-            if tick.probes.sees_full(node, reading.status, &self.view, now) {
+            if tick.probes.sees_full(node, reading.status, &self.view, clock::now) {
                 load = load.unheard();
             }
             self.view.date_cut(node, ownership, now);

@@ -401,7 +401,8 @@ impl Scanner {
     /// Makes the links that are down and due, those first that have waited longest.
     ///
     /// A peer that cannot be reached may have used up the whole wait, so the remaining links are left for the next
-    /// scan: the thread may hold a lease. Of a machine that says nothing one link stands for all.
+    /// scan: the thread may hold a lease. After a wait in vain the other links to that
+    /// machine wait, too.
     fn heal(&mut self, now: Time) {
         if self.wanting.is_empty() {
             return;
@@ -427,7 +428,7 @@ impl Scanner {
                     let waited = before.elapsed();
                     let machine = self.links[link.index()].machine(&*self.directory);
                     if let Some(machine) = machine.filter(|_| waited >= self.patience.links / 2) {
-                        self.silent.push((machine, now.after(waited * SILENT_FOR)));
+                        self.silent.push((machine, now.after(waited.min(self.patience.links) * SILENT_FOR)));
                     }
                     break;
                 }

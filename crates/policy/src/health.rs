@@ -218,6 +218,23 @@ impl Health {
         if self.phase == Phase::Down && !self.connects() { self } else { Health::UP }
     }
 
+    /// The state after a connection that no request was sent on. It says nothing of a node that connects, and does not answer.
+    #[must_use]
+    pub fn on_connection(self) -> Health {
+        let has_failed_to = match self.phase {
+            Phase::Up => self.until_us == 0,
+            Phase::Down => false,
+            Phase::Trial => !self.connects(),
+        };
+        if has_failed_to { Health::UP } else { self }
+    }
+
+    /// The state once the node is heard again that was silent: if it did not connect it may be tried at once.
+    #[must_use]
+    pub fn heard_again(self) -> Health {
+        if self.phase == Phase::Down && !self.connects() { Health { until_us: 0, ..self } } else { self }
+    }
+
     /// The state after a failed request. A failure while the node is out changes nothing: the request was sent before,
     /// and the pause must not grow with the number of requests that a dying node had. But a connection that fails at a node
     /// that was in use all the same takes that out by itself.
@@ -313,6 +330,24 @@ mod tests {
         assert_eq!(once.state(ms(0)), State::Up);
         assert_eq!(fail(once, ms(1), Failure::Silent).state(ms(1)), State::Down { until: ms(51) });
         assert_eq!(fail(once, ms(1), Failure::Refused).state(ms(1)), State::Down { until: ms(51) });
+    }
+
+    #[test]
+    fn a_connection_ends_what_connections_began() {
+        let refused = fail(Health::UP, ms(0), Failure::Refused);
+        assert_eq!(refused.on_connection(), refused, "it may be an old one");
+        assert_eq!(refused.heard_again().state(ms(1)), State::Trial);
+        let tried = trial(refused.heard_again(), ms(1)).unwrap();
+        assert_eq!((tried.on_connection(), tried.heard_again()), (Health::UP, tried));
+        assert!(fail(tried, ms(2), Failure::Unreachable).has_failed_again());
+        assert_eq!(fail(Health::UP, ms(0), Failure::Unreachable).on_connection(), Health::UP);
+        let silent = after(&[Failure::Silent; 2]);
+        let on_trial = trial(silent, ms(60)).unwrap();
+        let bad = after(&[get("/bad")]);
+        for answers_nothing in [silent, on_trial, bad] {
+            assert_eq!(answers_nothing.on_connection(), answers_nothing);
+            assert_eq!(answers_nothing.heard_again(), answers_nothing);
+        }
     }
 
     /// `GET` of a path.

@@ -219,6 +219,8 @@ impl Work {
                 }
             });
             refused.into_iter().for_each(|(peer, cause)| self.log.refused(peer, cause, now));
+            // One of them may have shown that the secret has changed, and nothing may happen for long.
+            self.connections.retain(|connection| !connection.dialogue.is_outdated(&shared.secret));
             // A valid hello moves an unauthenticated connection to the other kind.
             self.make_room(Stage::Greeted, UNAUTHENTICATED_MAX, now);
             if self.accept_at.is_none_or(|at| at <= now) {
