@@ -5,7 +5,8 @@
 //! so that a server which cannot be reached is out, is tried again, and is dead in time, whether it gets requests or not. Until a look has told,
 //! and while it tells of nothing, the node counts as full ([`Reading::unheard`](sidelong_policy::index::Reading::unheard)).
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use sidelong_layout::{NodeId, Ownership, Slots, Time};
-use sidelong_load::Status;
+use sidelong_load::{Reading, Status};
 use sidelong_policy::health::{Failure, State};
 
 use crate::view::View;
@@ -40,8 +41,9 @@ pub(crate) struct Probes {
 struct Probe {
     /// Whether its record was fresh since it last began.
     was_heard: bool,
-    /// Whether it was silent since, and is looked at.
+    /// Whether it is silent since, and is looked at.
     is_watched: bool,
+    is_full: bool,
     /// Whether the last look has found its server.
     is_there: bool,
     /// Where that was looked for.
@@ -49,6 +51,18 @@ struct Probe {
     look: Option<Look>,
     /// When the next one is due.
     due: Time,
+}
+
+/// Of each machine with a server whose agent was heard, whether one of its agents is.
+struct Heard(BTreeMap<IpAddr, bool>);
+
+impl Heard {
+    /// Whether looks at servers of that machine say something of them, and not of this process, which may itself be cut off: if it hears the machine,
+    /// or half of all.
+    fn counts(&self, machine: IpAddr) -> bool {
+        let heard = self.0.values().filter(|is_heard| **is_heard).count();
+        self.0.get(&machine).copied().unwrap_or_default() || 2 * heard >= self.0.len()
+    }
 }
 
 /// A connection that is being made.
@@ -77,50 +91,95 @@ impl Probes {
         }
     }
 
-    /// Takes note of what a scan has found of a node's record, and looks at its server if need be. Returns whether it counts as full. `clock` is
-    /// asked when something begins or ends, as a scan may take long.
-    pub(crate) fn sees_full(
-        &mut self,
-        node: NodeId,
-        status: Status,
-        view: &View,
-        clock: impl Fn() -> Time,
-    ) -> bool {
-        if self.nodes.len() <= node.index() {
-            self.nodes.resize_with(node.index() + 1, Probe::default);
+    /// Takes note of which nodes a scan has heard, and looks at the servers of those that it heard before. `clock` is asked when something begins
+    /// or ends, as a scan may take long.
+    pub(crate) fn scanned(&mut self, readings: &[Reading], view: &View, clock: impl Fn() -> Time) {
+        self.nodes.resize_with(readings.len().max(self.nodes.len()), Probe::default);
+        let is_heard = |reading: &Reading| matches!(reading.status, Status::Fresh | Status::NeverWritten);
+        let mut is_quiet = true;
+        for (reading, probe) in readings.iter().zip(&mut self.nodes) {
+            probe.is_full = false;
+            if is_heard(reading) {
+                probe.was_heard = reading.status == Status::Fresh;
+            }
+            // Of one that was never heard nothing is known but its requests.
+            is_quiet &= probe.place.is_none() && (is_heard(reading) || !probe.was_heard);
         }
+        if is_quiet {
+            return;
+        }
+        let heard = self.heard(readings);
+        for (slot, reading) in readings.iter().enumerate() {
+            let node = NodeId::new(slot);
+            let counts = self.machine(slot).is_some_and(|machine| heard.counts(machine));
+            if is_heard(reading) {
+                self.restore(node, view, &clock);
+            } else if self.nodes[slot].was_heard {
+                self.watch(node, counts, view, &clock);
+            }
+        }
+    }
+
+    /// Whether the node counts as full.
+    pub(crate) fn is_full(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].is_full
+    }
+
+    /// The machine of a node's server.
+    fn machine(&self, slot: usize) -> Option<IpAddr> {
+        self.servers.get(slot)?.iter().find_map(|place| Some((*place)?.ip()))
+    }
+
+    fn heard(&self, readings: &[Reading]) -> Heard {
+        let mut machines = BTreeMap::new();
+        for (slot, (reading, probe)) in readings.iter().zip(&self.nodes).enumerate() {
+            if let Some(machine) = self.machine(slot).filter(|_| probe.was_heard) {
+                *machines.entry(machine).or_default() |= reading.status == Status::Fresh;
+            }
+        }
+        Heard(machines)
+    }
+
+    /// One that is heard is looked at only for as long as looks have taken it out: nobody else may try it.
+    fn restore(&mut self, node: NodeId, view: &View, clock: impl Fn() -> Time) {
         let probe = &mut self.nodes[node.index()];
-        let is_heard = matches!(status, Status::Fresh | Status::NeverWritten);
-        if is_heard {
-            probe.was_heard = status == Status::Fresh;
-            if probe.is_watched {
-                probe.is_watched = false;
-                view.heard_again(node);
-            }
-            // What looks have taken out they bring back, as nobody else may try it.
-            if view.health(node).connects() || probe.place.is_none() {
-                self.under_way -= usize::from(probe.look.take().is_some());
-                probe.place = None;
-                return false;
-            }
-        } else if !probe.was_heard {
-            // Nothing is known of it but its requests.
-            return false;
+        let Some(place) = probe.place else { return };
+        if std::mem::take(&mut probe.is_watched) {
+            view.heard_again(node);
         }
+        if view.health(node).connects() {
+            return self.leave(node);
+        }
+        self.end(node, view, &clock);
+        self.begin(node, place, view, &clock);
+    }
+
+    /// One that is not heard any more.
+    fn watch(&mut self, node: NodeId, counts: bool, view: &View, clock: impl Fn() -> Time) {
         let site = view.ownership(node).and_then(Ownership::serving_site);
         let place = site.and_then(|site| {
             let places = self.servers.get(node.index())?;
             *places.get(site.index()).or(places.first())?
         });
-        if place != probe.place {
-            self.under_way -= usize::from(probe.look.take().is_some());
-            (probe.place, probe.is_there, probe.due) = (place, false, Time::default());
+        if place != self.nodes[node.index()].place || !counts {
+            self.leave(node);
         }
-        let Some(place) = place else { return false };
-        probe.is_watched = !is_heard;
-        self.end(node, view, &clock);
-        self.begin(node, place, view, &clock);
-        !is_heard && !self.nodes[node.index()].is_there
+        let Some(place) = place else { return };
+        self.nodes[node.index()].place = Some(place);
+        if counts {
+            self.nodes[node.index()].is_watched = true;
+            self.end(node, view, &clock);
+            self.begin(node, place, view, &clock);
+        }
+        let probe = &mut self.nodes[node.index()];
+        probe.is_full = !probe.is_there;
+    }
+
+    /// Looks at it no more.
+    fn leave(&mut self, node: NodeId) {
+        let probe = &mut self.nodes[node.index()];
+        self.under_way -= usize::from(probe.look.take().is_some());
+        *probe = Probe { was_heard: probe.was_heard, is_watched: probe.is_watched, ..Probe::default() };
     }
 
     /// Ends a look that has found something, or has waited for too long.
@@ -225,19 +284,32 @@ mod tests {
         Time::from_ns(1_000_000_000 + ms * 1_000_000)
     }
 
+    /// Two nodes. The second one, on another machine, serves nobody.
     fn view() -> View {
-        let view = View::new(1, 1, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
-        let serving = Ownership::serving(SiteId::new(0), 1);
-        view.observe(NODE, Some(serving), sidelong_policy::index::Reading::default());
+        let view = View::new(2, 3, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
+        serve(&view, 0, 1);
         view
     }
 
+    fn serve(view: &View, site: usize, generation: u64) {
+        let serving = Ownership::serving(SiteId::new(site), generation);
+        view.observe(NODE, Some(serving), sidelong_policy::index::Reading::default());
+    }
+
     /// Of a node whose record was fresh at 0 ms.
-    fn probes(server: SocketAddr, view: &View) -> Probes {
-        let mut probes = Probes::new(([vec![Some(server)]].into_iter().collect(), TIMEOUT));
-        assert!(!probes.sees_full(NODE, Status::Gone, view, || ms(0)), "it was never heard");
-        assert!(!probes.sees_full(NODE, Status::Fresh, view, || ms(0)));
+    fn probes(places: Places, view: &View) -> Probes {
+        let other = vec![Some("127.0.0.2:1".parse().unwrap())];
+        let mut probes = Probes::new(([places, other].into_iter().collect(), TIMEOUT));
+        assert!(!sees(&mut probes, Status::Gone, view, 0), "it was never heard");
+        assert!(!sees(&mut probes, Status::Fresh, view, 0));
         probes
+    }
+
+    /// Whether the first node counts as full by a scan that finds that of it. The other one is heard.
+    fn sees(probes: &mut Probes, status: Status, view: &View, at: u64) -> bool {
+        let readings = [status, Status::Fresh].map(|status| Reading { status, ..Reading::default() });
+        probes.scanned(&readings, view, || ms(at));
+        probes.is_full(NODE)
     }
 
     /// Waits for what happens between two scans, which the clock of scans does not show.
@@ -255,21 +327,21 @@ mod tests {
     fn a_server_whose_agent_has_ended_is_used_as_before_once_it_was_looked_at() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let view = view();
-        let mut probes = probes(server.local_addr().unwrap(), &view);
-        assert!(probes.sees_full(NODE, Status::Stale, &view, || ms(200)));
-        until(|| !probes.sees_full(NODE, Status::Gone, &view, || ms(210)));
-        assert!(!probes.sees_full(NODE, Status::Gone, &view, || ms(1_200)), "nothing is looked at so soon");
+        let mut probes = probes(vec![Some(server.local_addr().unwrap())], &view);
+        assert!(sees(&mut probes, Status::Stale, &view, 200));
+        until(|| !sees(&mut probes, Status::Gone, &view, 210));
+        assert!(!sees(&mut probes, Status::Gone, &view, 1_200), "nothing is looked at so soon");
         assert_eq!((probes.under_way, view.health(NODE).state(ms(1_200))), (0, State::Up));
 
         drop(server);
-        until(|| probes.sees_full(NODE, Status::Gone, &view, || ms(1_300)));
+        until(|| sees(&mut probes, Status::Gone, &view, 1_300));
         assert!(matches!(view.health(NODE).state(ms(1_300)), State::Down { .. }));
         assert!(!view.has_failed_again(NODE));
         until(|| {
-            probes.sees_full(NODE, Status::Gone, &view, || ms(1_400));
+            sees(&mut probes, Status::Gone, &view, 1_400);
             view.has_failed_again(NODE)
         });
-        assert!(!probes.sees_full(NODE, Status::Fresh, &view, || ms(1_500)));
+        assert!(!sees(&mut probes, Status::Fresh, &view, 1_500));
         probes.vacate(NODE);
         assert_eq!(probes.under_way, 0);
     }
@@ -279,16 +351,16 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let (view, address) = (view(), server.local_addr().unwrap());
         for (status, at) in [(Status::Stale, 210), (Status::Fresh, 170)] {
-            let mut probes = probes(address, &view);
+            let mut probes = probes(vec![Some(address)], &view);
             view.on_failure(NODE, ms(150), Failure::Refused);
-            assert!(probes.sees_full(NODE, Status::Stale, &view, || ms(160)));
+            assert!(sees(&mut probes, Status::Stale, &view, 160));
             assert_eq!(probes.under_way, 0, "it is out");
             // One that is heard again is tried at once, and nobody need send a request.
             until(|| {
-                probes.sees_full(NODE, status, &view, || ms(at));
+                sees(&mut probes, status, &view, at);
                 view.health(NODE).state(ms(at)) == State::Up
             });
-            assert!(!probes.sees_full(NODE, status, &view, || ms(at)));
+            assert!(!sees(&mut probes, status, &view, at));
             assert_eq!(probes.under_way, 0);
         }
     }
@@ -299,23 +371,18 @@ mod tests {
         let places = servers.each_ref().map(|server| Some(server.local_addr().unwrap())).to_vec();
         let [alpha, beta] = servers;
         drop(alpha);
-        let view = View::new(1, 3, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
-        let serve = |site, generation| {
-            let serving = Ownership::serving(SiteId::new(site), generation);
-            view.observe(NODE, Some(serving), sidelong_policy::index::Reading::default());
-        };
+        let view = view();
         let mut places = places;
         places.push(None);
-        let mut probes = Probes::new(([places].into_iter().collect(), TIMEOUT));
-        probes.sees_full(NODE, Status::Fresh, &view, || ms(0));
-        serve(1, 1);
-        until(|| !probes.sees_full(NODE, Status::Stale, &view, || ms(200)));
-        serve(2, 2);
-        assert!(!probes.sees_full(NODE, Status::Stale, &view, || ms(210)), "it is at a Unix socket");
+        let mut probes = probes(places, &view);
+        serve(&view, 1, 2);
+        until(|| !sees(&mut probes, Status::Stale, &view, 200));
+        serve(&view, 2, 3);
+        assert!(!sees(&mut probes, Status::Stale, &view, 210), "it is at a Unix socket");
         assert_eq!(view.health(NODE).state(ms(210)), State::Up);
-        serve(0, 3);
+        serve(&view, 0, 4);
         until(|| {
-            probes.sees_full(NODE, Status::Stale, &view, || ms(220));
+            sees(&mut probes, Status::Stale, &view, 220);
             view.health(NODE).state(ms(220)) != State::Up
         });
         drop(beta);
@@ -334,12 +401,31 @@ mod tests {
             full.push(one);
         }
         let view = view();
-        let mut probes = probes(address, &view);
+        let mut probes = probes(vec![Some(address)], &view);
         for (at, is_up) in [(200, true), (240, true), (251, true), (300, true), (302, false)] {
-            assert!(probes.sees_full(NODE, Status::Stale, &view, || ms(at)));
+            assert!(sees(&mut probes, Status::Stale, &view, at));
             assert_eq!(view.health(NODE).state(ms(at)) == State::Up, is_up, "{at}");
         }
         probes.vacate(NODE);
         assert_eq!(probes.under_way, 0);
+    }
+
+    /// Nobody is heard: it may be this process that is cut off.
+    #[test]
+    fn while_less_than_half_of_all_machines_are_heard_looks_say_nothing() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let view = view();
+        let mut probes = probes(vec![Some(server.local_addr().unwrap())], &view);
+        drop(server);
+        let silent = [Status::Stale; 2].map(|status| Reading { status, ..Reading::default() });
+        for at in 200..400 {
+            probes.scanned(&silent, &view, || ms(at));
+            assert!(probes.is_full(NODE) && probes.under_way == 0);
+        }
+        assert_eq!(view.health(NODE).state(ms(400)), State::Up);
+        until(|| {
+            sees(&mut probes, Status::Stale, &view, 400);
+            view.health(NODE).state(ms(400)) != State::Up
+        });
     }
 }

@@ -190,6 +190,7 @@ impl Watch {
         if let Some(adapter) = &mut self.adapter {
             adapter.count(&self.view, &tick.readings, now);
         }
+        tick.probes.scanned(&tick.readings, &self.view, clock::now);
         let (mut relist, mut seen) = (false, 0);
         for (index, reading) in tick.readings.iter().enumerate() {
             let node = NodeId::new(index);
@@ -199,7 +200,7 @@ impl Watch {
             let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
             let capacity = self.brain.capacity(node, self.capacities[index]);
             let mut load = self.weights.read(reading.fresh(), &capacity, all);
-            if tick.probes.sees_full(node, reading.status, &self.view, clock::now) {
+            if tick.probes.is_full(node) {
                 load = load.unheard();
             }
             self.view.date_cut(node, ownership, now);

@@ -51,7 +51,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Longest wait for a cluster that does not come to rest.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// Failures that the log has of each seed.
-const TOLD_MAX: usize = 20;
+const TOLD_MAX: usize = 50;
 /// Width of a point of the timeline.
 const SLOT: Duration = Duration::from_millis(250);
 const ALL: &str = "all";
@@ -376,7 +376,7 @@ fn tell(bench: &Bench<'_>, name: &str, run: &Run, unsettled: Option<&Look>) -> R
         ("faults", run.endured.made.iter().map(fault).collect()),
         ("failed without a reason", run.judged.late.iter().map(late).collect::<Vec<_>>()),
         ("wrong", run.judged.wrong.clone()),
-        ("misdirected", run.judged.misdirected.clone()),
+        ("misdirected", run.judged.misdirected.iter().map(late).collect()),
         ("commands that failed under faults", failed.map(told).collect()),
         ("commands that failed afterwards", run.endured.stuck.iter().map(told).collect()),
         ("parts that ended", run.endured.ended.clone()),

@@ -103,11 +103,12 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
         let (changes, asked, looks) = under_load(&stage, work)?;
         bench.end();
         let judged = judge(&[], &asked, &looks, stage::machine_of);
+        let said = |of: &[(Instant, String)]| of.iter().map(|(_, what)| what.clone()).collect::<Vec<_>>();
         let lists = [
             ("refused", changes.iter().filter(|change| !change.refused.is_empty()).map(told).collect()),
-            ("failed", judged.late.iter().map(|(_, why)| why.clone()).collect::<Vec<_>>()),
+            ("failed", said(&judged.late)),
             ("wrong", judged.wrong.clone()),
-            ("misdirected", judged.misdirected.clone()),
+            ("misdirected", said(&judged.misdirected)),
             ("parts that ended", ended.clone()),
         ];
         super::write_lists(bench, "changes", &lists)?;

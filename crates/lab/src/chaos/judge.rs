@@ -59,8 +59,8 @@ pub(super) struct Judged {
     pub(super) late: Vec<(Instant, String)>,
     /// Answers that were not what was asked for.
     pub(super) wrong: Vec<String>,
-    /// Answers of nodes that did not serve the site meanwhile.
-    pub(super) misdirected: Vec<String>,
+    /// Answers of nodes that did not serve the site meanwhile, and when they were asked for.
+    pub(super) misdirected: Vec<(Instant, String)>,
     /// The longest time for which a site seemed below its floor, if in more looks than words that are read one after the other may cause.
     pub(super) below_floor: Duration,
     /// How often a node came to another site.
@@ -78,7 +78,7 @@ pub(super) fn judge(
     let words = words_by_node(looks);
     for one in asked {
         match &one.end {
-            End::Failed(_) if made.iter().any(|fault| excuses(fault, one)) => {}
+            End::Failed(_) if made.iter().any(|fault| excuses(fault, made, one)) => {}
             End::Failed(_) if has_no_server(made, one, looks, &machine_of) => {}
             End::Failed(why) => {
                 let [front, site] = [FRONTS[one.front], SITES[one.site]];
@@ -98,14 +98,14 @@ pub(super) fn judge(
                 let other = found.filter(|said| said.site != Some(one.site) && !is_anew(said));
                 if let Some(said) = other {
                     let [front, site] = [FRONTS[one.front], SITES[one.site]];
-                    judged
-                        .misdirected
-                        .push(format!("{front} sent a request of {site} to {node}, which says {said:?}"));
+                    let what = format!("{front} sent a request of {site} to {node}, which says {said:?}");
+                    judged.misdirected.push((one.from, what));
                 }
             }
         }
     }
     judged.late.sort();
+    judged.misdirected.sort();
     judged
 }
 
@@ -130,7 +130,7 @@ pub(super) fn back(
 }
 
 /// Whether a fault is a reason for a request to fail.
-fn excuses(fault: &Made, one: &Asked) -> bool {
+fn excuses(fault: &Made, made: &[Made], one: &Asked) -> bool {
     let machine = one.front + 1;
     // nginx and HAProxy go on without the fronts that lead them.
     let client_facing = ["edge1", "nginx", "haproxy"][one.front];
@@ -143,7 +143,20 @@ fn excuses(fault: &Made, one: &Asked) -> bool {
     // What is sent during a fault may not wait for its end.
     let is_begun_near =
         one.from <= begun + NEAR && one.until >= begins || (ends..=ended + NEAR).contains(&one.from);
-    is_its && fault.hinders() && fault.lasts_for(one) || is_begun_near
+    let lasts =
+        || fault.lasts_for(one) || fault.begins[0] <= one.until && one.from <= asks_until(fault, made) + BACK;
+    is_its && fault.hinders() && lasts() || is_begun_near
+}
+
+/// Until when a machine that had old files may have nobody to ask for newer ones, before which its parts do not serve: others had faults, too.
+fn asks_until(fault: &Made, made: &[Made]) -> Instant {
+    let mut until = fault.ends[1];
+    for other in made.iter().filter(|other| fault.kind == Kind::Old && *other != fault) {
+        if other.begins[0] <= until {
+            until = until.max(other.ends[1]);
+        }
+    }
+    until
 }
 
 /// Whether there was a fault of the server of each node that served the site when the request began.

@@ -34,9 +34,9 @@ impl Stage {
             Kind::Full => fill(&self.run_dir(machine).join(FULL))?,
             Kind::Descriptors => self.limit(&part().process()),
             Kind::Truncate => {
-                each_region(&self.run_dir(machine), ".choice.region", |region| region.set_len(0))?;
+                each_region(&self.run_dir(machine), ".choice.region", |_, region| region.set_len(0))?;
             }
-            Kind::Scribble => each_region(&self.run_dir(machine), ".region", |region| {
+            Kind::Scribble => each_region(&self.run_dir(machine), ".region", |_, region| {
                 let bytes = region.metadata()?.len() as usize;
                 let noise = (0..bytes).map(|at| (at * 151) as u8);
                 region.write_all(&noise.collect::<Vec<_>>())
@@ -68,6 +68,8 @@ impl Stage {
             (Kind::Truncate | Kind::Scribble, _) => Ok(()),
             (Kind::Old, _) => {
                 copy(&self.old_dir(machine), &self.run_dir(machine))?;
+                // What was in memory alone is lost.
+                each_region(&self.run_dir(machine), ".region", |path, _| fs::remove_file(path))?;
                 self.of_machine(machine).try_for_each(|(part, _)| self.start(part))
             }
             (Kind::Crash, _) => self.of_machine(machine).try_for_each(|(part, _)| self.start(part)),
@@ -123,12 +125,16 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Does something to the memory that other processes map.
-fn each_region(run: &Path, end: &str, mut each: impl FnMut(&mut fs::File) -> io::Result<()>) -> Result<()> {
+fn each_region(
+    run: &Path,
+    end: &str,
+    mut each: impl FnMut(&Path, &mut fs::File) -> io::Result<()>,
+) -> Result<()> {
     for entry in file(run, fs::read_dir(run))?.flatten() {
         let path = entry.path();
         if entry.file_name().to_string_lossy().ends_with(end) {
             let mut region = file(&path, fs::File::options().write(true).open(&path))?;
-            file(&path, each(&mut region))?;
+            file(&path, each(&path, &mut region))?;
         }
     }
     Ok(())
