@@ -148,15 +148,13 @@ fn excuses(fault: &Made, made: &[Made], one: &Asked) -> bool {
     is_its && fault.hinders() && lasts() || is_begun_near
 }
 
-/// Until when a machine that had old files may have nobody to ask for newer ones, before which its parts do not serve: others had faults, too.
+/// Until when a machine that came back with old files, and without what was in its memory, may be unable to ask others for what it does not know: they
+/// had faults when it came back.
 fn asks_until(fault: &Made, made: &[Made]) -> Instant {
-    let mut until = fault.ends[1];
-    for other in made.iter().filter(|other| fault.kind == Kind::Old && *other != fault) {
-        if other.begins[0] <= until {
-            until = until.max(other.ends[1]);
-        }
-    }
-    until
+    let (ended, is_old) = (fault.ends[1], fault.kind == Kind::Old);
+    let others = made.iter().filter(|other| is_old && *other != fault && other.part.is_none());
+    let others = others.filter(|other| other.begins[0] <= ended + BACK);
+    others.map(|other| other.ends[1]).fold(ended, Instant::max)
 }
 
 /// Whether there was a fault of the server of each node that served the site when the request began.
@@ -295,6 +293,21 @@ mod tests {
             assert!(excused(fault(part, machine), [5_000, 5_100]));
             assert!(excused(fault(part, machine), [9_500, 9_600]));
             assert!(!excused(fault(part, machine), [12_500, 12_600]));
+        }
+        // The others may have been unable to tell it what it did not know.
+        let old = Made { kind: Kind::Old, ..fault(None, 1) };
+        let other = Made {
+            begins: [11_000; 2].map(|ms| after(began, ms)),
+            ends: [14_000; 2].map(|ms| after(began, ms)),
+            ..fault(None, 3)
+        };
+        for (made, is_excused) in [
+            (vec![old.clone()], false),
+            (vec![old, other.clone()], true),
+            (vec![fault(None, 1), other], false),
+        ] {
+            let late = judge(&made, &[failed([15_500, 15_600])], &[], on).late;
+            assert_eq!(late.is_empty(), is_excused, "{made:?}");
         }
         let late = judge(&[fault(None, 2)], &[failed([1_200, 1_300])], &[], on).late;
         assert_eq!(late, [(after(began, 1_200), "edge1 for alpha: no".to_owned())]);
