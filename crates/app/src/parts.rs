@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sidelong_config::{
-    self as config, Capacity, Cluster, Configuration, Forwarded, MovedBy, ServerAddress, Service,
-};
+use sidelong_config::{self as config, Capacity, Cluster, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
     About, AdapterMembers, Adopted, ConfigState, DocumentSettings, EdgeSettings, Fact, Forwarding,
-    GangliaSettings, Gate, Gatekeeper, Limits, Loads, NodeAddress, Places, ReadLoads, RejectedLast,
-    SiteHosts, Tls, View,
+    GangliaSettings, Gate, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, RejectedLast, SiteHosts, Tls,
+    View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{
@@ -426,7 +424,7 @@ impl Parts {
             capacities: self.capacities(),
             weights: self.cluster.balance.weights,
             records: self.records(),
-            servers: self.servers(),
+            servers: crate::edge::servers(&self.cluster),
             moved,
             admission: self.admission_settings(),
             reconfigure: self.reconfigure_settings(),
@@ -524,12 +522,6 @@ impl Parts {
             net_bytes_per_s: node.net_mbit.map_or(0, |mbit| (mbit * 125_000.0) as u64),
         };
         nodes.all().map(|node| node.map_or_else(index::Capacity::default, capacity)).collect()
-    }
-
-    /// Where the nodes' servers answer by TCP, and the longest wait for a connection.
-    pub(crate) fn servers(&self) -> (Slots<Places>, Duration) {
-        let places = |node: &config::Node| node.addresses.iter().map(ServerAddress::tcp).collect();
-        (self.cluster.nodes.map(places), self.cluster.limits.connect_timeout)
     }
 
     pub(crate) fn view(&self) -> View {
