@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelong_config::{self as config, Capacity, Cluster};
 use sidelong_edge::{
     AdapterMembers, Adopted, ConfigState, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia,
-    Gate, Gatekeeper, Metrics, Peers, Places, ScanDisplay, View, Watch, expose_share,
+    Gate, Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap, Slots, Time};
@@ -430,7 +430,7 @@ pub(crate) fn watch(
     let name = far.map(|(slot, _)| &parts.cluster.fronts[slot.index()].name);
     let seen = name.map(|name| SeenEpoch::of(name, parts.cluster.founding, &parts.run));
     // A node sends no requests, and so looks at no servers.
-    let servers = if front.is_some() { servers(&parts.cluster) } else { Default::default() };
+    let servers = if front.is_some() { parts.cluster.tcp_servers() } else { Default::default() };
     let mut links = parts.links(front)?;
     let loads = parts.read_loads(&mut links, reads)?;
     Ok(Watch {
@@ -453,12 +453,6 @@ pub(crate) fn watch(
         sensitivity: parts.cluster.reconfig.sensitivity,
         events,
     })
-}
-
-/// Where the nodes' servers answer by TCP, and the longest wait for a connection.
-pub(crate) fn servers(cluster: &Cluster) -> (Slots<Places>, Duration) {
-    let places = |node: &config::Node| node.addresses.iter().map(ServerAddress::tcp).collect();
-    (cluster.nodes.map(places), cluster.limits.connect_timeout)
 }
 
 /// The same thread for a node, beside its server.

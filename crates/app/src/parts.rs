@@ -424,7 +424,7 @@ impl Parts {
             capacities: self.capacities(),
             weights: self.cluster.balance.weights,
             records: self.records(),
-            servers: crate::edge::servers(&self.cluster),
+            servers: self.cluster.tcp_servers(),
             moved,
             admission: self.admission_settings(),
             reconfigure: self.reconfigure_settings(),

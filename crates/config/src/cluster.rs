@@ -219,6 +219,12 @@ pub struct Front {
 }
 
 impl Cluster {
+    /// Where the server of each node answers by TCP, at one address or at one for each site, and the longest wait for a connection to it.
+    pub fn tcp_servers(&self) -> (Slots<Vec<Option<SocketAddr>>>, Duration) {
+        let places = |node: &Node| node.addresses.iter().map(ServerAddress::tcp).collect();
+        (self.nodes.map(places), self.limits.connect_timeout)
+    }
+
     /// Whether it has caches, and neither sites nor nodes nor edges.
     pub fn has_only_caches(&self) -> bool {
         self.nodes.is_empty()
