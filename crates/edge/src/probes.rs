@@ -5,7 +5,7 @@
 //! so that a server which cannot be reached is out, is tried again, and is dead in time, whether it gets requests or not. Until a look has told,
 //! and while it tells of nothing, the node counts as full ([`Reading::unheard`](sidelong_policy::index::Reading::unheard)).
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
-use sidelong_layout::{NodeId, Ownership, Slots, Time};
+use sidelong_layout::{NodeId, Slots, Time};
 use sidelong_load::{Reading, Status};
 use sidelong_policy::health::{Failure, State};
 
@@ -21,6 +21,8 @@ use crate::view::View;
 
 /// Between two looks at a server that is there.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait for a connection, below `HealthSettings::trial_max`.
+const LOOK_MAX: Duration = Duration::from_millis(900);
 /// Most looks at a time. Other nodes come next.
 const LOOKS_MAX: usize = 64;
 
@@ -53,15 +55,18 @@ struct Probe {
     due: Time,
 }
 
-/// Of each machine with a server whose agent was heard, whether one of its agents is.
-struct Heard(BTreeMap<IpAddr, bool>);
+/// Which machines are heard, of those with a server whose agent was.
+struct Heard {
+    machines: HashSet<IpAddr>,
+    /// Whether they are half of all, or more.
+    are_half: bool,
+}
 
 impl Heard {
     /// Whether looks at servers of that machine say something of them, and not of this process, which may itself be cut off: if it hears the machine,
     /// or half of all.
     fn counts(&self, machine: IpAddr) -> bool {
-        let heard = self.0.values().filter(|is_heard| **is_heard).count();
-        self.0.get(&machine).copied().unwrap_or_default() || 2 * heard >= self.0.len()
+        self.are_half || self.machines.contains(&machine)
     }
 }
 
@@ -70,6 +75,8 @@ struct Look {
     socket: OwnedFd,
     failed_at_once: Option<Errno>,
     until: Time,
+    /// Whether it is the trial of a node that was out.
+    is_trial: bool,
 }
 
 impl Probes {
@@ -111,11 +118,13 @@ impl Probes {
         let heard = self.heard(readings);
         for (slot, reading) in readings.iter().enumerate() {
             let node = NodeId::new(slot);
-            let counts = self.machine(slot).is_some_and(|machine| heard.counts(machine));
             if is_heard(reading) {
                 self.restore(node, view, &clock);
             } else if self.nodes[slot].was_heard {
+                let counts = self.machine(slot).is_some_and(|machine| heard.counts(machine));
                 self.watch(node, counts, view, &clock);
+            } else {
+                self.leave(node, view);
             }
         }
     }
@@ -131,13 +140,25 @@ impl Probes {
     }
 
     fn heard(&self, readings: &[Reading]) -> Heard {
-        let mut machines = BTreeMap::new();
+        let (mut all, mut machines) = (HashSet::new(), HashSet::new());
         for (slot, (reading, probe)) in readings.iter().zip(&self.nodes).enumerate() {
-            if let Some(machine) = self.machine(slot).filter(|_| probe.was_heard) {
-                *machines.entry(machine).or_default() |= reading.status == Status::Fresh;
+            let Some(machine) = self.machine(slot).filter(|_| probe.was_heard) else { continue };
+            all.insert(machine);
+            if reading.status == Status::Fresh {
+                machines.insert(machine);
             }
         }
-        Heard(machines)
+        let are_half = 2 * machines.len() >= all.len();
+        Heard { machines, are_half }
+    }
+
+    /// Where the node's server answers for the site that it serves.
+    fn place(&self, node: NodeId, view: &View) -> Option<SocketAddr> {
+        let site = view.ownership(node)?.serving_site()?;
+        match &self.servers.get(node.index())?[..] {
+            [one] => *one,
+            places => *places.get(site.index())?,
+        }
     }
 
     /// One that is heard is looked at only for as long as looks have taken it out: nobody else may try it.
@@ -147,8 +168,9 @@ impl Probes {
         if std::mem::take(&mut probe.is_watched) {
             view.heard_again(node);
         }
-        if view.health(node).connects() {
-            return self.leave(node);
+        // At another place requests try it.
+        if view.health(node).connects() || self.place(node, view) != Some(place) {
+            return self.leave(node, view);
         }
         self.end(node, view, &clock);
         self.begin(node, place, view, &clock);
@@ -156,13 +178,9 @@ impl Probes {
 
     /// One that is not heard any more.
     fn watch(&mut self, node: NodeId, counts: bool, view: &View, clock: impl Fn() -> Time) {
-        let site = view.ownership(node).and_then(Ownership::serving_site);
-        let place = site.and_then(|site| {
-            let places = self.servers.get(node.index())?;
-            *places.get(site.index()).or(places.first())?
-        });
+        let place = self.place(node, view);
         if place != self.nodes[node.index()].place || !counts {
-            self.leave(node);
+            self.leave(node, view);
         }
         let Some(place) = place else { return };
         self.nodes[node.index()].place = Some(place);
@@ -176,9 +194,14 @@ impl Probes {
     }
 
     /// Looks at it no more.
-    fn leave(&mut self, node: NodeId) {
+    fn leave(&mut self, node: NodeId, view: &View) {
         let probe = &mut self.nodes[node.index()];
-        self.under_way -= usize::from(probe.look.take().is_some());
+        if let Some(look) = probe.look.take() {
+            self.under_way -= 1;
+            if look.is_trial {
+                view.untried(node);
+            }
+        }
         *probe = Probe { was_heard: probe.was_heard, is_watched: probe.is_watched, ..Probe::default() };
     }
 
@@ -193,6 +216,7 @@ impl Probes {
             Some(Err(Errno::CONNREFUSED)) => Some(Err(Failure::Refused)),
             Some(Err(_)) | None => Some(Err(Failure::Unreachable)),
         };
+        let is_trial = look.is_trial;
         probe.look = None;
         self.under_way -= 1;
         match found {
@@ -204,7 +228,12 @@ impl Probes {
                 probe.is_there = false;
                 view.on_failure(node, clock(), failure);
             }
-            None => probe.due = clock().after(self.timeout),
+            None => {
+                probe.due = clock().after(self.timeout);
+                if is_trial {
+                    view.untried(node);
+                }
+            }
         }
     }
 
@@ -216,18 +245,21 @@ impl Probes {
         }
         let now = clock();
         let health = view.health(node);
-        let may_be_tried = match health.state(now) {
-            State::Up => true,
+        let is_trial = match health.state(now) {
+            State::Up => false,
             // Whether one that connects answers as well, a request tells.
-            State::Trial => !health.connects(),
-            State::Down { .. } => false,
+            State::Trial if !health.connects() => true,
+            State::Trial | State::Down { .. } => return,
         };
-        if now < probe.due || !may_be_tried {
+        if now < probe.due {
             return;
         }
         match begun(place) {
+            Ok((_, Some(errno))) if is_local(errno) => probe.due = now.after(self.timeout),
             Ok((socket, failed_at_once)) if view.admit(node, now) => {
-                probe.look = Some(Look { socket, failed_at_once, until: now.after(self.timeout) });
+                // Others may try a node once a trial has lasted for so long.
+                let until = now.after(self.timeout.min(LOOK_MAX));
+                probe.look = Some(Look { socket, failed_at_once, until, is_trial });
                 self.under_way += 1;
             }
             Ok(_) => {}
@@ -271,7 +303,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use rustix::net::{bind, getsockname, listen};
-    use sidelong_layout::SiteId;
+    use sidelong_layout::{Ownership, SiteId};
     use sidelong_policy::balance::Balance;
     use sidelong_policy::health::HealthSettings;
 
@@ -388,9 +420,8 @@ mod tests {
         drop(beta);
     }
 
-    #[test]
-    fn a_server_that_says_nothing_is_out_after_two_looks() {
-        // With no room for another connection it answers none.
+    /// With no room for another connection it answers none.
+    fn silent_server() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
         bind(&socket, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
@@ -400,6 +431,31 @@ mod tests {
         while let Ok(one) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
             full.push(one);
         }
+        (socket, address, full)
+    }
+
+    #[test]
+    fn a_look_that_is_given_up_was_no_trial() {
+        let (_socket, address, _full) = silent_server();
+        let view = view();
+        let mut probes = probes(vec![Some(address)], &view);
+        view.on_failure(NODE, ms(150), Failure::Refused);
+        sees(&mut probes, Status::Stale, &view, 210);
+        assert_eq!((probes.under_way, view.health(NODE).state(ms(211)) == State::Trial), (1, false));
+        let silent = [Status::Stale; 2].map(|status| Reading { status, ..Reading::default() });
+        probes.scanned(&silent, &view, || ms(211));
+        assert_eq!((probes.under_way, view.health(NODE).state(ms(211))), (0, State::Trial));
+        // Its agent begins again, and ends before it has said anything.
+        for (status, under_way) in [(Status::Stale, 1), (Status::NeverWritten, 1), (Status::Gone, 0)] {
+            sees(&mut probes, status, &view, 212);
+            assert_eq!(probes.under_way, under_way, "{status:?}");
+        }
+        assert!(!view.has_failed_again(NODE));
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_out_after_two_looks() {
+        let (_socket, address, _full) = silent_server();
         let view = view();
         let mut probes = probes(vec![Some(address)], &view);
         for (at, is_up) in [(200, true), (240, true), (251, true), (300, true), (302, false)] {

@@ -260,6 +260,11 @@ impl View {
         self.change_health(node, Health::on_connection);
     }
 
+    /// Nothing has come of a trial of `node`.
+    pub(crate) fn untried(&self, node: NodeId) {
+        self.change_health(node, Health::untried);
+    }
+
     /// `node` is heard again.
     pub(crate) fn heard_again(&self, node: NodeId) {
         self.change_health(node, Health::heard_again);

@@ -155,7 +155,7 @@ pub struct Health {
     phase: Phase,
     /// While up, the number of consecutive failures; while out, how often the pause was doubled.
     count: u8,
-    /// What took it out.
+    /// What took it out, or made it fail last.
     cause: Cause,
     /// While down, when a trial may start; during a trial, when it counts as failed. In us, rounded up. While up, the hash of the
     /// request that failed last, or 0.
@@ -222,11 +222,17 @@ impl Health {
     #[must_use]
     pub fn on_connection(self) -> Health {
         let has_failed_to = match self.phase {
-            Phase::Up => self.until_us == 0,
+            Phase::Up => self.cause == Cause::Connections,
             Phase::Down => false,
             Phase::Trial => !self.connects(),
         };
         if has_failed_to { Health::UP } else { self }
+    }
+
+    /// The state once a trial is given up of which nothing is known: the node may be tried at once.
+    #[must_use]
+    pub fn untried(self) -> Health {
+        if self.phase == Phase::Trial { Health { phase: Phase::Down, until_us: 0, ..self } } else { self }
     }
 
     /// The state once the node is heard again that was silent: if it did not connect it may be tried at once.
@@ -246,7 +252,7 @@ impl Health {
                 let hash = failure.hash();
                 let is_same = hash != 0 && hash == self.until_us;
                 let count = self.count.saturating_add(u8::from(!is_same)).min(COUNT_MAX);
-                let failed = Health { count, until_us: hash, ..Health::UP };
+                let failed = Health { count, until_us: hash, cause: failure.cause(), ..Health::UP };
                 if count >= settings.limit(failure) { is_out(0) } else { failed }
             }
             Phase::Down if self.connects() && failure.cause() == Cause::Connections => is_out(0),
@@ -341,10 +347,13 @@ mod tests {
         assert_eq!((tried.on_connection(), tried.heard_again()), (Health::UP, tried));
         assert!(fail(tried, ms(2), Failure::Unreachable).has_failed_again());
         assert_eq!(fail(Health::UP, ms(0), Failure::Unreachable).on_connection(), Health::UP);
-        let silent = after(&[Failure::Silent; 2]);
+        assert_eq!(tried.untried(), refused.heard_again());
+        let again = trial(tried.untried(), ms(2)).unwrap();
+        assert!(!again.has_failed_again(), "nobody has tried it yet");
+        let [once, silent] = [1, 2].map(|times| after(&vec![Failure::Silent; times]));
         let on_trial = trial(silent, ms(60)).unwrap();
-        let bad = after(&[get("/bad")]);
-        for answers_nothing in [silent, on_trial, bad] {
+        let [bad, broken] = [after(&[get("/bad")]), after(&[Failure::Request(None)])];
+        for answers_nothing in [once, silent, on_trial, bad, broken] {
             assert_eq!(answers_nothing.on_connection(), answers_nothing);
             assert_eq!(answers_nothing.heard_again(), answers_nothing);
         }

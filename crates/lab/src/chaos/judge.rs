@@ -152,7 +152,8 @@ fn excuses(fault: &Made, made: &[Made], one: &Asked) -> bool {
 /// had faults when it came back.
 fn asks_until(fault: &Made, made: &[Made]) -> Instant {
     let (ended, is_old) = (fault.ends[1], fault.kind == Kind::Old);
-    let others = made.iter().filter(|other| is_old && *other != fault && other.part.is_none());
+    let others =
+        made.iter().filter(|other| is_old && *other != fault && other.part.is_none() && other.hinders());
     let others = others.filter(|other| other.begins[0] <= ended + BACK);
     others.map(|other| other.ends[1]).fold(ended, Instant::max)
 }
@@ -161,23 +162,28 @@ fn asks_until(fault: &Made, made: &[Made]) -> Instant {
 fn has_no_server(made: &[Made], one: &Asked, looks: &[Look], machine_of: impl Fn(&str) -> usize) -> bool {
     let before = looks.partition_point(|look| look.until <= one.from);
     let Some(look) = looks[..before].last() else { return false };
-    // One that is not read serves what it did; one that never was has just joined.
+    // One that is not read, or has begun anew, serves what it did; one that never was read has just joined.
     let last_said = |node: &str| {
-        let of_it =
-            |look: &Look| look.nodes.iter().find(|(name, _)| name == node).and_then(|(_, said)| *said);
+        let of_it = |look: &Look| {
+            look.nodes
+                .iter()
+                .find(|(name, _)| name == node)
+                .and_then(|(_, said)| said.filter(|said| said.site.is_some()))
+        };
         looks[..before].iter().rev().find_map(of_it)
     };
     let serves = |node: &str| last_said(node).is_some_and(|said| said.site == Some(one.site));
-    let mut nodes = look.nodes.iter().filter(|(node, _)| serves(node));
-    nodes.all(|(node, _)| {
-        let machine = machine_of(node);
-        let is_of_it = |fault: &&Made| match &fault.part {
-            Some(part) => *part == format!("servers{machine}"),
-            None => fault.machine == machine,
-        };
-        let mut its = made.iter().filter(is_of_it);
-        its.any(|fault| fault.hinders() && fault.lasts_for(one))
-    })
+    let mut nodes = look.nodes.iter().filter(|(node, _)| serves(node)).peekable();
+    nodes.peek().is_some()
+        && nodes.all(|(node, _)| {
+            let machine = machine_of(node);
+            let is_of_it = |fault: &&Made| match &fault.part {
+                Some(part) => *part == format!("servers{machine}"),
+                None => fault.machine == machine,
+            };
+            let mut its = made.iter().filter(is_of_it);
+            its.any(|fault| fault.hinders() && fault.lasts_for(one))
+        })
 }
 
 /// What each node's word said, and when.
