@@ -429,7 +429,7 @@ pub(crate) fn watch(
     let far = front.as_ref().filter(|_| parts.cluster.etcd.is_some());
     let name = far.map(|(slot, _)| &parts.cluster.fronts[slot.index()].name);
     let seen = name.map(|name| SeenEpoch::of(name, parts.cluster.founding, &parts.run));
-    // A node sends no requests, and so looks at no servers.
+    // A node sends no requests, and so probes no servers.
     let servers = if front.is_some() { parts.cluster.tcp_servers() } else { Default::default() };
     let mut links = parts.links(front)?;
     let loads = parts.read_loads(&mut links, reads)?;

@@ -1,11 +1,12 @@
-//! Looks at the servers of nodes whose records are no longer heard.
+//! Probes the servers of nodes whose records are no longer heard.
 //!
-//! An agent may have ended beside a server that goes on, or a whole machine may be cut off, where requests would wait for answers until they time
-//! out. A look tells, and costs no client a request: a TCP connection that is closed at once. What it finds counts as if a request had found it,
-//! so that a server which cannot be reached is out, is tried again, and is dead in time, whether it gets requests or not. Until a look has told,
-//! and while it tells of nothing, the node counts as full ([`Reading::unheard`](sidelong_policy::index::Reading::unheard)).
+//! An agent may have ended beside a server that goes on. Or a whole machine may be cut off, where requests would wait for answers until they time
+//! out. A probe tells, and costs no client a request: a TCP connection that is closed by the next scan. What it finds counts as if a request had
+//! found it. So a server that cannot be reached is out, is tried again, and is dead in time, whether it gets requests or not. What probes have taken
+//! out they bring back, also once the record is heard again. Until a probe has found the server, the node counts as full
+//! ([`Reading::unheard`](sidelong_policy::index::Reading::unheard)).
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -16,15 +17,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 use sidelong_layout::{NodeId, Slots, Time};
 use sidelong_load::{Reading, Status};
 use sidelong_policy::health::{Failure, State};
+use sidelong_proxy::is_local;
 
 use crate::view::View;
 
-/// Between two looks at a server that is there.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// Between two probes of a server that is there.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for a connection, below `HealthSettings::trial_max`.
-const LOOK_MAX: Duration = Duration::from_millis(900);
-/// Most looks at a time. Other nodes come next.
-const LOOKS_MAX: usize = 64;
+const PROBE_MAX: Duration = Duration::from_millis(900);
+/// Most probes at a time. Other nodes come next.
+const PROBES_MAX: usize = 64;
 
 /// Where a server answers by TCP: at one address, or at one for each site, by the slots of sites.
 pub type Places = Vec<Option<SocketAddr>>;
@@ -32,46 +34,48 @@ pub type Places = Vec<Option<SocketAddr>>;
 /// The servers, and what is known of those that are not heard.
 pub(crate) struct Probes {
     servers: Slots<Places>,
+    /// The number of the machine of each server, by slot, and how many there are.
+    machines: (Vec<Option<usize>>, usize),
     /// Longest wait for a connection.
     timeout: Duration,
-    nodes: Vec<Probe>,
+    nodes: Vec<Node>,
     under_way: usize,
 }
 
 /// One node.
 #[derive(Default)]
-struct Probe {
+struct Node {
     /// Whether its record was fresh since it last began.
     was_heard: bool,
-    /// Whether it is silent since, and is looked at.
+    /// Whether it is silent since, and is probed.
     is_watched: bool,
     is_full: bool,
-    /// Whether the last look has found its server.
+    /// Whether the last probe has found its server.
     is_there: bool,
-    /// Where that was looked for.
+    /// Where that was sought.
     place: Option<SocketAddr>,
-    look: Option<Look>,
+    probe: Option<Probe>,
     /// When the next one is due.
     due: Time,
 }
 
-/// Which machines are heard, of those with a server whose agent was.
+/// Which machines are heard, by number, of those with a server whose agent was.
 struct Heard {
-    machines: HashSet<IpAddr>,
+    machines: Vec<bool>,
     /// Whether they are half of all, or more.
     are_half: bool,
 }
 
 impl Heard {
-    /// Whether looks at servers of that machine say something of them, and not of this process, which may itself be cut off: if it hears the machine,
-    /// or half of all.
-    fn counts(&self, machine: IpAddr) -> bool {
-        self.are_half || self.machines.contains(&machine)
+    /// Whether probes of servers of that machine say something of them, and not of this process, which may itself be cut off: if it hears the
+    /// machine, or half of all.
+    fn counts(&self, machine: usize) -> bool {
+        self.are_half || self.machines[machine]
     }
 }
 
 /// A connection that is being made.
-struct Look {
+struct Probe {
     socket: OwnedFd,
     failed_at_once: Option<Errno>,
     until: Time,
@@ -80,37 +84,38 @@ struct Look {
 }
 
 impl Probes {
-    /// Looks at these servers, by slots of nodes, for at most the time beside them each. One without a place is on this machine, and is not looked at.
+    /// Probes these servers, by slots of nodes, for at most the time beside them each. One without a place is on this machine, and is not probed.
     pub(crate) fn new((servers, timeout): (Slots<Places>, Duration)) -> Self {
-        Probes { servers, timeout, nodes: Vec::new(), under_way: 0 }
+        Probes { machines: machines(&servers), servers, timeout, nodes: Vec::new(), under_way: 0 }
     }
 
     /// Goes by these servers from now on.
     pub(crate) fn adopt(&mut self, servers: (Slots<Places>, Duration)) {
         (self.servers, self.timeout) = servers;
+        self.machines = machines(&self.servers);
     }
 
     /// Nothing is known of the node any more.
-    pub(crate) fn vacate(&mut self, node: NodeId) {
-        if let Some(probe) = self.nodes.get_mut(node.index()) {
-            self.under_way -= usize::from(probe.look.is_some());
-            *probe = Probe::default();
+    pub(crate) fn vacate(&mut self, node: NodeId, view: &View) {
+        if node.index() < self.nodes.len() {
+            self.leave(node, view);
+            self.nodes[node.index()] = Node::default();
         }
     }
 
-    /// Takes note of which nodes a scan has heard, and looks at the servers of those that it heard before. `clock` is asked when something begins
+    /// Takes note of which nodes a scan has heard, and probes the servers of those that it heard before. `clock` is asked when something begins
     /// or ends, as a scan may take long.
     pub(crate) fn scanned(&mut self, readings: &[Reading], view: &View, clock: impl Fn() -> Time) {
-        self.nodes.resize_with(readings.len().max(self.nodes.len()), Probe::default);
+        self.nodes.resize_with(readings.len().max(self.nodes.len()), Node::default);
         let is_heard = |reading: &Reading| matches!(reading.status, Status::Fresh | Status::NeverWritten);
         let mut is_quiet = true;
-        for (reading, probe) in readings.iter().zip(&mut self.nodes) {
-            probe.is_full = false;
+        for (reading, state) in readings.iter().zip(&mut self.nodes) {
+            state.is_full = false;
             if is_heard(reading) {
-                probe.was_heard = reading.status == Status::Fresh;
+                state.was_heard = reading.status == Status::Fresh;
             }
             // Of one that was never heard nothing is known but its requests.
-            is_quiet &= probe.place.is_none() && (is_heard(reading) || !probe.was_heard);
+            is_quiet &= state.place.is_none() && (is_heard(reading) || !state.was_heard);
         }
         if is_quiet {
             return;
@@ -134,21 +139,21 @@ impl Probes {
         self.nodes[node.index()].is_full
     }
 
-    /// The machine of a node's server.
-    fn machine(&self, slot: usize) -> Option<IpAddr> {
-        self.servers.get(slot)?.iter().find_map(|place| Some((*place)?.ip()))
+    /// The number of the machine of a node's server.
+    fn machine(&self, slot: usize) -> Option<usize> {
+        *self.machines.0.get(slot)?
     }
 
     fn heard(&self, readings: &[Reading]) -> Heard {
-        let (mut all, mut machines) = (HashSet::new(), HashSet::new());
-        for (slot, (reading, probe)) in readings.iter().zip(&self.nodes).enumerate() {
-            let Some(machine) = self.machine(slot).filter(|_| probe.was_heard) else { continue };
-            all.insert(machine);
-            if reading.status == Status::Fresh {
-                machines.insert(machine);
-            }
+        let mut known = vec![false; self.machines.1];
+        let mut machines = known.clone();
+        for (slot, (reading, state)) in readings.iter().zip(&self.nodes).enumerate() {
+            let Some(machine) = self.machine(slot).filter(|_| state.was_heard) else { continue };
+            known[machine] = true;
+            machines[machine] |= reading.status == Status::Fresh;
         }
-        let are_half = 2 * machines.len() >= all.len();
+        let count = |machines: &[bool]| machines.iter().filter(|is_so| **is_so).count();
+        let are_half = 2 * count(&machines) >= count(&known);
         Heard { machines, are_half }
     }
 
@@ -161,11 +166,11 @@ impl Probes {
         }
     }
 
-    /// One that is heard is looked at only for as long as looks have taken it out: nobody else may try it.
+    /// One that is heard is probed only for as long as probes have taken it out: nobody else may try it.
     fn restore(&mut self, node: NodeId, view: &View, clock: impl Fn() -> Time) {
-        let probe = &mut self.nodes[node.index()];
-        let Some(place) = probe.place else { return };
-        if std::mem::take(&mut probe.is_watched) {
+        let state = &mut self.nodes[node.index()];
+        let Some(place) = state.place else { return };
+        if std::mem::take(&mut state.is_watched) {
             view.heard_again(node);
         }
         // At another place requests try it.
@@ -189,47 +194,47 @@ impl Probes {
             self.end(node, view, &clock);
             self.begin(node, place, view, &clock);
         }
-        let probe = &mut self.nodes[node.index()];
-        probe.is_full = !probe.is_there;
+        let state = &mut self.nodes[node.index()];
+        state.is_full = !state.is_there;
     }
 
-    /// Looks at it no more.
+    /// Probes it no more.
     fn leave(&mut self, node: NodeId, view: &View) {
-        let probe = &mut self.nodes[node.index()];
-        if let Some(look) = probe.look.take() {
+        let state = &mut self.nodes[node.index()];
+        if let Some(probe) = state.probe.take() {
             self.under_way -= 1;
-            if look.is_trial {
+            if probe.is_trial {
                 view.untried(node);
             }
         }
-        *probe = Probe { was_heard: probe.was_heard, is_watched: probe.is_watched, ..Probe::default() };
+        *state = Node { was_heard: state.was_heard, is_watched: state.is_watched, ..Node::default() };
     }
 
-    /// Ends a look that has found something, or has waited for too long.
+    /// Ends a probe that has found something, or has waited for too long.
     fn end(&mut self, node: NodeId, view: &View, clock: impl Fn() -> Time) {
-        let probe = &mut self.nodes[node.index()];
-        let Some(look) = &probe.look else { return };
-        let found = match found(look) {
-            None if clock() < look.until => return,
+        let state = &mut self.nodes[node.index()];
+        let Some(probe) = &state.probe else { return };
+        let found = match found(probe) {
+            None if clock() < probe.until => return,
             Some(Ok(())) => Some(Ok(())),
-            Some(Err(errno)) if is_local(errno) => None,
+            Some(Err(errno)) if is_local(&errno.into()) => None,
             Some(Err(Errno::CONNREFUSED)) => Some(Err(Failure::Refused)),
             Some(Err(_)) | None => Some(Err(Failure::Unreachable)),
         };
-        let is_trial = look.is_trial;
-        probe.look = None;
+        let is_trial = probe.is_trial;
+        state.probe = None;
         self.under_way -= 1;
         match found {
             Some(Ok(())) => {
-                (probe.is_there, probe.due) = (true, clock().after(LOOKS_EVERY));
+                (state.is_there, state.due) = (true, clock().after(PROBE_EVERY));
                 view.on_connection(node);
             }
             Some(Err(failure)) => {
-                probe.is_there = false;
+                state.is_there = false;
                 view.on_failure(node, clock(), failure);
             }
             None => {
-                probe.due = clock().after(self.timeout);
+                state.due = clock().after(self.timeout);
                 if is_trial {
                     view.untried(node);
                 }
@@ -237,10 +242,10 @@ impl Probes {
         }
     }
 
-    /// Begins a look, if one is due.
+    /// Begins a probe, if one is due.
     fn begin(&mut self, node: NodeId, place: SocketAddr, view: &View, clock: impl Fn() -> Time) {
-        let probe = &mut self.nodes[node.index()];
-        if probe.look.is_some() || self.under_way >= LOOKS_MAX {
+        let state = &mut self.nodes[node.index()];
+        if state.probe.is_some() || self.under_way >= PROBES_MAX {
             return;
         }
         let now = clock();
@@ -251,28 +256,33 @@ impl Probes {
             State::Trial if !health.connects() => true,
             State::Trial | State::Down { .. } => return,
         };
-        if now < probe.due {
+        if now < state.due {
             return;
         }
         match begun(place) {
-            Ok((_, Some(errno))) if is_local(errno) => probe.due = now.after(self.timeout),
+            Ok((_, Some(errno))) if is_local(&errno.into()) => state.due = now.after(self.timeout),
             Ok((socket, failed_at_once)) if view.admit(node, now) => {
                 // Others may try a node once a trial has lasted for so long.
-                let until = now.after(self.timeout.min(LOOK_MAX));
-                probe.look = Some(Look { socket, failed_at_once, until, is_trial });
+                let until = now.after(self.timeout.min(PROBE_MAX));
+                state.probe = Some(Probe { socket, failed_at_once, until, is_trial });
                 self.under_way += 1;
             }
             Ok(_) => {}
-            Err(_) => probe.due = now.after(self.timeout),
+            Err(_) => state.due = now.after(self.timeout),
         }
     }
 }
 
-/// Whether an error is of this process or its machine, and says nothing of a server.
-fn is_local(errno: Errno) -> bool {
-    let network = [Errno::NETUNREACH, Errno::NETDOWN, Errno::ACCESS, Errno::PERM];
-    let short = [Errno::ADDRNOTAVAIL, Errno::AGAIN, Errno::NOBUFS, Errno::NOMEM];
-    network.contains(&errno) || short.contains(&errno)
+/// Numbers the machines of the servers. Returns that of each, by slot, and how many there are.
+fn machines(servers: &Slots<Places>) -> (Vec<Option<usize>>, usize) {
+    let mut numbers = BTreeMap::<IpAddr, usize>::new();
+    let mut number = |slot| {
+        let machine = servers.get(slot)?.iter().find_map(|place| Some((*place)?.ip()))?;
+        let next = numbers.len();
+        Some(*numbers.entry(machine).or_insert(next))
+    };
+    let of_slots = (0..servers.len()).map(&mut number).collect();
+    (of_slots, numbers.len())
 }
 
 /// Begins to connect. An error is this process's; what came of it is found later.
@@ -287,14 +297,14 @@ fn begun(server: SocketAddr) -> Result<(OwnedFd, Option<Errno>), Errno> {
 }
 
 /// What has come of it; `None` while nothing has.
-fn found(look: &Look) -> Option<Result<(), Errno>> {
-    if let Some(errno) = look.failed_at_once {
+fn found(probe: &Probe) -> Option<Result<(), Errno>> {
+    if let Some(errno) = probe.failed_at_once {
         return Some(Err(errno));
     }
-    let mut ready = [PollFd::new(&look.socket, PollFlags::OUT)];
+    let mut ready = [PollFd::new(&probe.socket, PollFlags::OUT)];
     match poll(&mut ready, Some(&Timespec::default())) {
         Ok(0) | Err(_) => None,
-        Ok(_) => Some(sockopt::socket_error(&look.socket).and_then(|error| error)),
+        Ok(_) => Some(sockopt::socket_error(&probe.socket).and_then(|error| error)),
     }
 }
 
@@ -344,6 +354,27 @@ mod tests {
         probes.is_full(NODE)
     }
 
+    /// A port that nobody else gets while the socket lives. It refuses connections, until somebody listens by another socket.
+    fn port() -> (OwnedFd, SocketAddr) {
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+        let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        (socket, address)
+    }
+
+    /// With no room for another connection it answers none.
+    fn silent_server() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
+        let (socket, address) = port();
+        listen(&socket, 0).unwrap();
+        let mut full = Vec::new();
+        while let Ok(one) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            full.push(one);
+        }
+        (socket, address, full)
+    }
+
     /// Waits for what happens between two scans, which the clock of scans does not show.
     fn until(mut is_so: impl FnMut() -> bool) {
         for _ in 0..1_000 {
@@ -356,13 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_agent_has_ended_is_used_as_before_once_it_was_looked_at() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn a_server_whose_agent_has_ended_is_used_as_before_once_it_was_probed() {
+        let (_port, address) = port();
+        let server = TcpListener::bind(address).unwrap();
         let view = view();
-        let mut probes = probes(vec![Some(server.local_addr().unwrap())], &view);
+        let mut probes = probes(vec![Some(address)], &view);
         assert!(sees(&mut probes, Status::Stale, &view, 200));
         until(|| !sees(&mut probes, Status::Gone, &view, 210));
-        assert!(!sees(&mut probes, Status::Gone, &view, 1_200), "nothing is looked at so soon");
+        assert!(!sees(&mut probes, Status::Gone, &view, 1_200), "nothing is probed so soon");
         assert_eq!((probes.under_way, view.health(NODE).state(ms(1_200))), (0, State::Up));
 
         drop(server);
@@ -374,12 +406,12 @@ mod tests {
             view.has_failed_again(NODE)
         });
         assert!(!sees(&mut probes, Status::Fresh, &view, 1_500));
-        probes.vacate(NODE);
+        probes.vacate(NODE, &view);
         assert_eq!(probes.under_way, 0);
     }
 
     #[test]
-    fn one_that_answers_again_is_up_by_a_look() {
+    fn one_that_answers_again_is_up_by_a_probe() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let (view, address) = (view(), server.local_addr().unwrap());
         for (status, at) in [(Status::Stale, 210), (Status::Fresh, 170)] {
@@ -398,15 +430,11 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_a_port_for_each_site_is_looked_for_at_that_of_its_site() {
-        let servers = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let places = servers.each_ref().map(|server| Some(server.local_addr().unwrap())).to_vec();
-        let [alpha, beta] = servers;
-        drop(alpha);
+    fn a_server_with_a_port_for_each_site_is_probed_at_that_of_its_site() {
+        let [(_port, alpha), (_other, beta)] = [0; 2].map(|_| port());
+        let _server = TcpListener::bind(beta).unwrap();
         let view = view();
-        let mut places = places;
-        places.push(None);
-        let mut probes = probes(places, &view);
+        let mut probes = probes(vec![Some(alpha), Some(beta), None], &view);
         serve(&view, 1, 2);
         until(|| !sees(&mut probes, Status::Stale, &view, 200));
         serve(&view, 2, 3);
@@ -417,25 +445,10 @@ mod tests {
             sees(&mut probes, Status::Stale, &view, 220);
             view.health(NODE).state(ms(220)) != State::Up
         });
-        drop(beta);
-    }
-
-    /// With no room for another connection it answers none.
-    fn silent_server() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
-        bind(&socket, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
-        listen(&socket, 0).unwrap();
-        let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
-        let mut full = Vec::new();
-        while let Ok(one) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-            full.push(one);
-        }
-        (socket, address, full)
     }
 
     #[test]
-    fn a_look_that_is_given_up_was_no_trial() {
+    fn a_probe_that_is_given_up_was_no_trial() {
         let (_socket, address, _full) = silent_server();
         let view = view();
         let mut probes = probes(vec![Some(address)], &view);
@@ -454,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_nothing_is_out_after_two_looks() {
+    fn a_server_that_says_nothing_is_out_after_two_probes() {
         let (_socket, address, _full) = silent_server();
         let view = view();
         let mut probes = probes(vec![Some(address)], &view);
@@ -462,17 +475,16 @@ mod tests {
             assert!(sees(&mut probes, Status::Stale, &view, at));
             assert_eq!(view.health(NODE).state(ms(at)) == State::Up, is_up, "{at}");
         }
-        probes.vacate(NODE);
+        probes.vacate(NODE, &view);
         assert_eq!(probes.under_way, 0);
     }
 
     /// Nobody is heard: it may be this process that is cut off.
     #[test]
-    fn while_less_than_half_of_all_machines_are_heard_looks_say_nothing() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn while_less_than_half_of_all_machines_are_heard_probes_say_nothing() {
+        let (_port, address) = port();
         let view = view();
-        let mut probes = probes(vec![Some(server.local_addr().unwrap())], &view);
-        drop(server);
+        let mut probes = probes(vec![Some(address)], &view);
         let silent = [Status::Stale; 2].map(|status| Reading { status, ..Reading::default() });
         for at in 200..400 {
             probes.scanned(&silent, &view, || ms(at));

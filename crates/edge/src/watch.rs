@@ -101,7 +101,7 @@ pub struct Watch {
     pub weights: Weights,
     /// Each node's capacity, as far as the file says it.
     pub capacities: Vec<Capacity>,
-    /// Where the nodes' servers answer, as far as that is looked at once their records are no longer heard, and the longest wait for a connection.
+    /// Where to probe the nodes' servers once their records are no longer heard, and the longest wait for a connection.
     pub servers: (Slots<Places>, Duration),
     /// Decides.
     pub brain: Brain,
@@ -277,7 +277,7 @@ impl Watch {
                 }
                 if before.is_some() && (before != now || is_moved) {
                     tick.up[slot] = true;
-                    tick.probes.vacate(node);
+                    tick.probes.vacate(node, &self.view);
                     self.view.vacate(node);
                     self.seen.iter().for_each(|seen| seen.vacate(node));
                 }

@@ -401,19 +401,14 @@ impl Scanner {
     /// Makes the links that are down and due, those first that have waited longest.
     ///
     /// A peer that cannot be reached may have used up the whole wait, so the remaining links are left for the next
-    /// scan: the thread may hold a lease. After a wait in vain the other links to that
-    /// machine wait, too.
+    /// scan: the thread may hold a lease. After a wait in vain no link to that machine is made for a while.
     fn heal(&mut self, now: Time) {
         if self.wanting.is_empty() {
             return;
         }
         self.silent.retain(|(_, until)| now < *until);
-        let machine = |link: LinkRef| self.links[link.index()].machine(&*self.directory);
-        let is_silent = |link: LinkRef| {
-            !self.silent.is_empty() && self.silent.iter().any(|(silent, _)| machine(link) == Some(*silent))
-        };
-        let is_due = |link: &LinkRef| self.links[link.index()].is_due(now) && !is_silent(*link);
-        let mut due: Vec<_> = self.wanting.iter().copied().filter(is_due).collect();
+        let due = |link: &LinkRef| self.links[link.index()].is_due(now) && !self.is_silent(*link);
+        let mut due: Vec<_> = self.wanting.iter().copied().filter(due).collect();
         due.sort_by_key(|link| self.links[link.index()].due());
         let began = Instant::now();
         for (tried, link) in due.into_iter().take(self.patience.tries_max).enumerate() {
@@ -426,10 +421,9 @@ impl Scanner {
                 Ok(()) | Err(Error::NoKey { .. }) => {}
                 Err(_) => {
                     let waited = before.elapsed();
-                    let machine = self.links[link.index()].machine(&*self.directory);
-                    if let Some(machine) = machine.filter(|_| waited >= self.patience.links / 2) {
-                        self.silent.push((machine, now.after(waited.min(self.patience.links) * SILENT_FOR)));
-                    }
+                    let machine = self.machine(link).filter(|_| waited >= self.patience.links / 2);
+                    let until = now.after(waited.min(self.patience.links) * SILENT_FOR);
+                    self.silent.extend(machine.map(|machine| (machine, until)));
                     break;
                 }
             }
@@ -439,6 +433,20 @@ impl Scanner {
             link.is_listed = link.is_wanted();
             link.is_listed
         });
+    }
+
+    /// The machine where a link's region is, if that is known.
+    fn machine(&self, link: LinkRef) -> Option<IpAddr> {
+        self.directory.place(self.links[link.index()].region()).map(|place| place.ip())
+    }
+
+    /// Whether the last attempt at its machine was waited for in vain, a short time ago.
+    fn is_silent(&self, link: LinkRef) -> bool {
+        if self.silent.is_empty() {
+            return false;
+        }
+        let machine = self.machine(link);
+        self.silent.iter().any(|(silent, _)| machine == Some(*silent))
     }
 
     fn want(&mut self, link: LinkRef) {

@@ -46,7 +46,7 @@ mod worker;
 pub use answer::Answer;
 pub use forwarding::Forwarding;
 pub use listener::Listener;
-pub use pool::{Address, Server, ServerId};
+pub use pool::{Address, Server, ServerId, is_local};
 pub use pump::{CUT_CHECK, SEND_RATE_MIN};
 pub use request::{Request, Version};
 pub use server::{HTTP_PROTOCOLS, Proxy, Stop};

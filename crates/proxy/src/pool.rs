@@ -226,7 +226,7 @@ impl Pool {
     async fn connect_tcp(&self, address: SocketAddr) -> Result<Socket, ConnectError> {
         let stream = match timeout(self.connect_timeout(), TcpStream::connect(address)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) if is_shortage(&error) || has_no_route(&error) => return Err(ConnectError::Local),
+            Ok(Err(error)) if is_local(&error) => return Err(ConnectError::Local),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(ConnectError::Server(Failure::Refused));
             }
@@ -315,6 +315,11 @@ fn take(idle: &mut Vec<(Wire, Instant)>) -> Option<Wire> {
         }
     }
     None
+}
+
+/// Whether an error of a TCP connection is this process's or this machine's, and says nothing of the server.
+pub fn is_local(error: &io::Error) -> bool {
+    is_shortage(error) || has_no_route(error)
 }
 
 /// Whether this machine may not or cannot send to any server, as far as it knows.

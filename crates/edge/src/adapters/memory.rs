@@ -24,6 +24,7 @@ use crate::view::{View, WorkersAt};
 
 /// An ownership word by which a node serves nobody, and which is not 0.
 const NOBODYS: u64 = 1;
+
 /// How often it is checked whether the workers live.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
@@ -264,25 +265,22 @@ impl MemoryAdapter {
         for node in view.nodes() {
             let owned = view.ownership(node).map_or(0, Ownership::encode);
             // First here, so that a worker that loses the choice later knows of it.
-            let (kept, last) = (self.workers_map.ownership(node), owned.max(NOBODYS));
-            if self.workers.load(kept) != last {
-                self.workers.store(kept, last, Ordering::Release);
-            }
-            self.store_if_new(map.ownership(node), owned);
+            store_if_new(&self.workers, self.workers_map.ownership(node), owned.max(NOBODYS));
+            store_if_new(&self.choice, map.ownership(node), owned);
             let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
-            self.store_if_new(map.reading(node), reading.encode());
-            self.store_if_new(map.health(node), view.health(node).encode());
-            self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
+            store_if_new(&self.choice, map.reading(node), reading.encode());
+            store_if_new(&self.choice, map.health(node), view.health(node).encode());
+            store_if_new(&self.choice, map.requests(node), view.in_flight_of_all(node, now).into());
         }
         for site in view.sites() {
             let members: Vec<_> = view.members(site).map(|node| node.index() as u64).collect();
             for (word, nodes) in members.chunks(4).enumerate() {
                 let packed = nodes.iter().rev().fold(0, |packed, node| packed << 16 | node);
-                self.store_if_new(map.list(site, word), packed);
+                store_if_new(&self.choice, map.list(site, word), packed);
             }
-            self.store_if_new(map.members(site), members.len() as u64);
+            store_if_new(&self.choice, map.members(site), members.len() as u64);
             if let Some(gate) = gate {
-                self.store_if_new(map.verdict(site), gate.verdict(site).encode());
+                store_if_new(&self.choice, map.verdict(site), gate.verdict(site).encode());
             }
         }
     }
@@ -380,12 +378,12 @@ impl MemoryAdapter {
         }
         sums
     }
+}
 
-    fn store_if_new(&self, offset: usize, value: u64) {
-        // Usually nothing is new, and the line stays with its readers.
-        if self.choice.load(offset) != value {
-            self.choice.store(offset, value, Ordering::Release);
-        }
+/// Stores a word. Usually nothing is new, and the line stays with its readers.
+fn store_if_new(region: &Region, offset: usize, value: u64) {
+    if region.load(offset) != value {
+        region.store(offset, value, Ordering::Release);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A link that is made again when it breaks: when to retry, which shape was found, and the problem, reported once.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -115,11 +115,6 @@ impl HealingLink {
     /// Whether its region is where it was when the link was made.
     pub(super) fn has_stayed(&self, directory: &dyn Directory) -> bool {
         self.place == directory.place(&self.region)
-    }
-
-    /// The machine where its region is, if that is known.
-    pub(super) fn machine(&self, directory: &dyn Directory) -> Option<IpAddr> {
-        directory.place(&self.region).map(|place| place.ip())
     }
 
     pub(super) fn id(&self) -> Option<LinkId> {

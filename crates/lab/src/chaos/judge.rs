@@ -143,19 +143,19 @@ fn excuses(fault: &Made, made: &[Made], one: &Asked) -> bool {
     // What is sent during a fault may not wait for its end.
     let is_begun_near =
         one.from <= begun + NEAR && one.until >= begins || (ends..=ended + NEAR).contains(&one.from);
-    let lasts =
-        || fault.lasts_for(one) || fault.begins[0] <= one.until && one.from <= asks_until(fault, made) + BACK;
-    is_its && fault.hinders() && lasts() || is_begun_near
+    let lasts = fault.begins[0] <= one.until && one.from <= asks_until(fault, made) + BACK;
+    is_its && fault.hinders() && lasts || is_begun_near
 }
 
 /// Until when a machine that came back with old files, and without what was in its memory, may be unable to ask others for what it does not know: they
 /// had faults when it came back.
 fn asks_until(fault: &Made, made: &[Made]) -> Instant {
-    let (ended, is_old) = (fault.ends[1], fault.kind == Kind::Old);
-    let others =
-        made.iter().filter(|other| is_old && *other != fault && other.part.is_none() && other.hinders());
-    let others = others.filter(|other| other.begins[0] <= ended + BACK);
-    others.map(|other| other.ends[1]).fold(ended, Instant::max)
+    let ended = fault.ends[1];
+    if fault.kind != Kind::Old {
+        return ended;
+    }
+    let is_then = |other: &&Made| other.part.is_none() && other.hinders() && other.begins[0] <= ended + BACK;
+    made.iter().filter(is_then).map(|other| other.ends[1]).fold(ended, Instant::max)
 }
 
 /// Whether there was a fault of the server of each node that served the site when the request began.

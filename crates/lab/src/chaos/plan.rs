@@ -50,7 +50,7 @@ pub(super) enum Kind {
     Old,
     /// A part can open no file and no connection more.
     Descriptors,
-    /// The memory by which a front leads its proxy is truncated, but not that by which the proxy answers.
+    /// The file by which a front leads its proxy is truncated, and not that by which the proxy answers.
     Truncate,
     /// Both are overwritten.
     Scribble,
