@@ -203,6 +203,14 @@ mod tests {
     }
 
     #[test]
+    fn of_several_addresses_the_lowest_of_ipv4_is_taken() {
+        let of = |found: &[&str]| lowest(found.iter().map(|ip| ip.parse().unwrap())).map(|ip| ip.to_string());
+        assert_eq!(of(&["::1", "10.0.0.2", "10.0.0.1", "fd00::1"]).as_deref(), Some("10.0.0.1"));
+        assert_eq!(of(&["fd00::2", "fd00::1"]).as_deref(), Some("fd00::1"));
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
     fn of_a_file_that_was_adopted_a_host_that_is_not_found_is_nowhere() {
         // A label that is too long for any name server (RFC 1035, 2.3.4).
         let (nobody, local) = ("n".repeat(64), "LocalHost");

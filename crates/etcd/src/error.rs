@@ -80,6 +80,11 @@ impl Failed {
                     "does not answer as etcd 3.4 and newer do ({why}): is it etcd, with its gateway at /v3?"
                 )
             }
+            Failed::Asked(failed @ rest::Failed::Tls(_)) => format!("{failed}{CERTIFICATES}"),
+            // Of a client's certificate a server says what it thinks once the connection is there (RFC 8446, 4.4.2.4).
+            Failed::Asked(failed @ rest::Failed::Cut(_)) if failed.to_string().contains("fatal alert") => {
+                format!("{failed}{CERTIFICATES}")
+            }
             Failed::Asked(failed) => failed.to_string(),
         };
         Error::Endpoint { endpoint, failure }
@@ -105,4 +110,5 @@ fn remedy(code: u32, message: &str) -> &'static str {
     }
 }
 
+const CERTIFICATES: &str = ": check ca, certificate and key in [etcd]";
 const CREDENTIALS: &str = ": check user and password_file in [etcd]";

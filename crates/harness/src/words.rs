@@ -104,6 +104,11 @@ impl Look {
         self.nodes.iter().filter(|(_, said)| said.is_some_and(serves)).count()
     }
 
+    /// Whether each node serves a site.
+    pub fn all_serve(&self) -> bool {
+        self.nodes.iter().all(|(_, said)| said.is_some_and(|said| said.serves))
+    }
+
     /// Whether nothing is under way, and each site has the nodes that it keeps.
     pub fn is_settled(&self) -> bool {
         let rests = |said: Said| !said.moves;

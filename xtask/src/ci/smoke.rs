@@ -153,7 +153,8 @@ pub(super) fn measured(printed: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What the edge of two guests tells when a node of the other one has moved: no request failed, none was refused.
+/// What the edge of two guests tells when a node of the other one has moved, and another one after each fault: no request failed,
+/// none was refused.
 pub(super) fn moved(printed: &str) -> Result<(), String> {
     let has = |what: &str| printed.lines().any(|line| line.contains(what));
     if has("a request failed") {
@@ -161,6 +162,9 @@ pub(super) fn moved(printed: &str) -> Result<(), String> {
     }
     if !has("sidelong_edge_moves_total{from=\"beta\",to=\"alpha\",") {
         return Err("the edge counts no move from beta to alpha".into());
+    }
+    if !has("after clock_is_set ") {
+        return Err("no node moved after the last fault between two guests".into());
     }
     Ok(())
 }
@@ -212,7 +216,8 @@ mod tests {
     #[test]
     fn a_move_between_guests_is_counted_and_costs_no_request() {
         let counted = "edge| sidelong_edge_moves_total{from=\"beta\",to=\"alpha\",reason=\"high\"} 1\n";
-        assert_eq!(moved(counted), Ok(()));
+        assert_eq!(moved(&format!("{counted}edge| after clock_is_set alpha has another node\n")), Ok(()));
+        assert!(moved(counted).unwrap_err().contains("after the last fault"));
         assert!(moved("").unwrap_err().contains("no move"));
         assert!(moved(&format!("edge| a request failed\n{counted}")).unwrap_err().contains("failed"));
     }

@@ -113,7 +113,7 @@ pub(super) const ON_DEMAND: &[Step] = &[
     },
     Step {
         name: "endurance",
-        proves: "ten million requests and ten thousand idle or slow clients leave an edge as it was",
+        proves: "a hundred million requests, ten thousand moves and as many idle or slow clients leave an edge and a node as they were",
         run: endurance,
     },
     Step {

@@ -268,6 +268,7 @@ impl Entries {
             && self.opened(&key, entry.value.clone()).is_some()
         {
             let stored = self.stored(entry.value, entry.revision, entry.revision)?.roster;
+            stored.is_of_cluster(roster)?;
             let known = roster.epoch.saturating_sub(RESTORED);
             if stored.epoch > known || stored.epoch == known && stored.is_still(roster).is_ok() {
                 return Err(Failure::new(format!(
@@ -340,15 +341,18 @@ impl Entries {
         Ok(versions.into_iter().filter_map(|entry| version(&entry.key, entry.value)).collect())
     }
 
-    /// Waits for a roster that is stored after `last`, for so many turns at most, or until `is_over` after one of them.
+    /// Waits for a roster that is stored after `last`, for so many turns at most, or until `is_over` after one of them. Says when it
+    /// has `begun`.
     pub(super) fn watch(
         &mut self,
         last: &Stored,
+        begun: impl FnOnce(),
         (turns, turn): (u32, Duration),
         is_over: &dyn Fn() -> bool,
     ) -> Result<Option<Stored>, Failure> {
         let key = self.roster_key();
         let mut watch = self.client.watch(Keys::One(&key), last.seen + 1)?;
+        begun();
         let mut changes = Vec::new();
         for _ in 0..turns {
             if let Heard::Changes(_, heard) = watch.next(turn)? {

@@ -102,12 +102,13 @@ fn listen(
     let (mut entries, newest) = open(cluster, run)?;
     let Some(newest) = newest else { return Err(lost(run, &cluster.name)) };
     take(&newest, run, cluster)?;
-    tell(run, None, told);
     let held = newest.roster.parts().into_iter().filter(|part| run.has_holder(&part.region));
     if let Err(Failure(why)) = entries.shine(lamps, &held.map(|part| part.name).collect(), newest.by) {
         tracing::debug!("this machine's parts are not shown in etcd to run: {why}");
     }
-    match entries.watch(&newest, (LOOKS, PAUSE), &|| stop.load(Ordering::Relaxed))? {
+    // A proxy before etcd may answer, and hold back what is heard of changes.
+    let begun = || tell(run, None, told);
+    match entries.watch(&newest, begun, (LOOKS, PAUSE), &|| stop.load(Ordering::Relaxed))? {
         Some(heard) => take(&heard, run, cluster),
         None => Ok(()),
     }
@@ -139,11 +140,7 @@ fn lost(run: &RunDirectory, name: &str) -> Failure {
 /// Keeps what etcd has, if it is newer.
 fn take(stored: &Stored, run: &RunDirectory, cluster: &Cluster) -> Result<(), Failure> {
     if let Some(here) = Roster::read(run) {
-        if stored.roster.slots.founding != here.slots.founding {
-            return Err(Failure::new(
-                "etcd has another cluster of the same name there: give one of them another name, or another etcd",
-            ));
-        }
+        stored.roster.is_of_cluster(&here)?;
         if stored.roster.epoch < here.epoch {
             return Err(older(Some(&stored.roster), here.epoch));
         }

@@ -184,6 +184,20 @@ impl Roster {
         self.slots == other.slots && leaving(self) == leaving(other)
     }
 
+    /// Checks that etcd, which has this one, does not have another cluster's than `here`.
+    ///
+    /// # Errors
+    /// If it has.
+    pub(super) fn is_of_cluster(&self, here: &Roster) -> Result<(), Failure> {
+        if self.slots.founding == here.slots.founding {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "etcd has another cluster by the name {}: give one of them another name, or another etcd",
+            self.file.cluster.name
+        )))
+    }
+
     /// Checks that nobody has changed it since it was `last`.
     ///
     /// # Errors

@@ -84,9 +84,11 @@ impl Place {
     ) -> Result<Option<Roster>, Failure> {
         let Some(far) = &self.far else { return Ok(Roster::read(&self.run)) };
         let found = ask(&mut far.entries())?.map(|stored| stored.roster);
-        let here = Roster::read(&self.run);
-        if let Some(here) = here.filter(|here| found.as_ref().is_none_or(|found| found.epoch < here.epoch)) {
-            return Err(older(found.as_ref(), here.epoch));
+        if let Some(here) = Roster::read(&self.run) {
+            found.as_ref().map_or(Ok(()), |found| found.is_of_cluster(&here))?;
+            if found.as_ref().is_none_or(|found| found.epoch < here.epoch) {
+                return Err(older(found.as_ref(), here.epoch));
+            }
         }
         if let Some(found) = &found {
             far.control.adopt(fabric::table(&found.cluster()?));
@@ -213,8 +215,8 @@ impl Place {
         Ok(Told { newer, is_heard })
     }
 
-    /// The parts that run, as their machines have told etcd within the last 20 seconds, and the name of each one's machine. Nobody else can be sure
-    /// of them, or of those that are not there.
+    /// The parts that run, as their machines have told etcd within the last [`LAMP_S`](super::LAMP_S) seconds, and the name of each
+    /// one's machine. Nobody else can be sure of them, or of those that are not there.
     pub fn lamps(&self) -> BTreeMap<String, String> {
         // What is wrong with etcd is said elsewhere.
         self.far.as_ref().and_then(|far| far.entries().lamps().ok()).unwrap_or_default()

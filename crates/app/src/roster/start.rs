@@ -147,7 +147,11 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
             }
         }
     });
-    let (known, trouble) = match asked {
+    let of_it = |asked: Result<Option<Roster>, Failure>, here: &Roster| {
+        let found = asked?;
+        found.as_ref().map_or(Ok(()), |found| found.is_of_cluster(here)).map(|()| found)
+    };
+    let (known, trouble) = match of_it(asked, &here) {
         // Others may be parts of it than of the one that is here.
         Ok(Some(found)) if found.epoch > here.epoch => return newest_with_peers(&place, found),
         Ok(Some(found)) if found.epoch == here.epoch => (found, None),
@@ -160,7 +164,7 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     // If nobody knows how old it is, etcd is waited for after all: it may be about to choose a leader.
     if trouble.is_some()
         && !is_heard
-        && let Ok(Some(found)) = place.newest()
+        && let Ok(Some(found)) = of_it(place.newest(), &known)
     {
         return newest_with_peers(&place, found);
     }

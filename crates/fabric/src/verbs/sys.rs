@@ -537,6 +537,8 @@ impl Completion {
             | ibv::IBV_WC_RNR_RETRY_EXC_ERR
             | ibv::IBV_WC_RESP_TIMEOUT_ERR
             | ibv::IBV_WC_REM_OP_ERR
+            // Soft-RoCE says so while its network has no link (Linux 6.1, rxe_req.c).
+            | ibv::IBV_WC_LOC_QP_OP_ERR
             | ibv::IBV_WC_REM_ABORT_ERR => Failure::Unreachable,
             ibv::IBV_WC_REM_ACCESS_ERR | ibv::IBV_WC_REM_INV_REQ_ERR => Failure::Denied,
             ibv::IBV_WC_WR_FLUSH_ERR => Failure::Flushed,

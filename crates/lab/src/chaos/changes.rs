@@ -71,8 +71,10 @@ pub(crate) const X2: Experiment = Experiment::new(
             MISDIRECTED,
             BELOW_FLOOR,
             ENDED,
-            Measure::new("edge_growth", "growth of the edge's memory, %", [1, 1]),
-            Measure::new("node_growth", "growth of an agent's memory, %", [1, 1]),
+            Measure::new("edge_growth", "growth of the edge's memory, %", [1, 1])
+                .possible(|_| -100.0..=f64::INFINITY),
+            Measure::new("node_growth", "growth of an agent's memory, %", [1, 1])
+                .possible(|_| -100.0..=f64::INFINITY),
         ],
         charts: &[],
         settings: |quick| json!({ "without_etcd_s": WITHOUT_ETCD[usize::from(quick)].as_secs() }),
@@ -94,7 +96,7 @@ struct Change {
 
 fn run(bench: &mut Bench<'_>) -> Result<()> {
     let (times, without) = (bench.either(TIMES), bench.either(WITHOUT_ETCD));
-    let kinds = 4 + RESTARTED.len();
+    let kinds = 5 + RESTARTED.len();
     bench.rounds(&[EXPECTED * (times * kinds) as u32 + without], |bench| {
         bench.begin("changes");
         let stage = Stage::set(bench, "changes")?;
@@ -177,7 +179,7 @@ fn make(
         let from = Instant::now();
         let mut refused = work()?;
         // Clients ask all fronts meanwhile.
-        if settle(bench, stage, &mut seen, ended, || true)?.is_none() {
+        if settle(bench, stage, &mut seen, ended, |_| true)?.is_none() {
             refused += "it does not come to rest";
         }
         changes.push(Change { kind, from, until: Instant::now(), refused });
@@ -188,7 +190,9 @@ fn make(
         change("leave", &mut || stage.command(&words(&["leave", LEAVES, "--wait"])))?;
         change("join", &mut || stage.command(&stage.join()))?;
         change("edit", &mut || stage.command(&words(&["cluster", "edit"])))?;
-        change("rotate", &mut || stage.command(&words(&["secret", "rotate"])))?;
+        for _step in ["adds a new one", "takes the old one away"] {
+            change("rotate", &mut || stage.command(&words(&["secret", "rotate"])))?;
+        }
         for (kind, names) in RESTARTED {
             change(kind, &mut || stage.restart(part(names[time % names.len()])).map(|()| String::new()))?;
         }

@@ -118,7 +118,15 @@ fn only_its_machine_can_say_that_a_front_has_ended() {
     assert!(nobody_knows(&mut mover), "silence");
     drop(silent);
     assert!(nobody_knows(&mut mover), "a refusal");
-    let other = endpoint(&place.to_string());
+    // Some other test may have taken the port meanwhile, and gives it back.
+    let mut patience = 0..6_000;
+    let other = loop {
+        match Endpoint::listen(place, secret.clone()) {
+            Ok(endpoint) => break endpoint,
+            Err(why) => assert!(patience.next().is_some(), "{why}"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
     assert!(nobody_knows(&mut mover), "another process has its address");
     drop(other);
     beside.witness(run.clone());

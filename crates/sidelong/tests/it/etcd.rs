@@ -1,13 +1,17 @@
 //! A cluster on several machines, whose file etcd has: it changes while it runs, and goes on without etcd.
 
 use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sidelong_config::{EdgeEntry, NodeEntry};
+use sidelong_config::{ClusterFile, EdgeEntry, NodeEntry};
 use sidelong_testing::etcd::Etcd;
 use sidelong_testing::machines::{FABRIC, Machines, SECRET};
+use sidelong_testing::read_head;
 
 use crate::support::{
     Done, HostsFile, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds,
@@ -17,6 +21,8 @@ use crate::support::{
 struct Kept {
     etcd: Etcd,
     machines: Machines,
+    /// The file that each machine may have, as the command says that has put the first one there.
+    short: String,
 }
 
 impl Kept {
@@ -25,18 +31,30 @@ impl Kept {
         let mut machines = Machines::three();
         let etcd = Etcd::start(&machines.cluster, servers, &[])?;
         machines.kept_by(&etcd);
-        Some(Kept { etcd, machines })
+        Some(Kept { etcd, machines, short: String::new() })
     }
 
     fn new(servers: u16) -> Option<Self> {
-        let kept = Kept::begun(servers)?;
-        let printed = until_it_succeeds(|| kept.init());
-        assert!(printed.contains("[etcd]") && !printed.contains("[[node]]"), "{printed}");
+        let mut kept = Kept::begun(servers)?;
+        let first = kept.machines.cluster.path("first.toml");
+        let file = ClusterFile { etcd: None, ..kept.machines.cluster.file.clone() };
+        fs::write(&first, file.to_toml().unwrap()).unwrap();
+        let endpoints = kept.etcd.endpoints().join(",");
+        kept.short =
+            until_it_succeeds(|| run(["cluster", "init", first.to_str().unwrap(), "--etcd", &endpoints]));
+        assert!(kept.short.contains("[etcd]") && !kept.short.contains("[[node]]"), "{}", kept.short);
         Some(kept)
     }
 
     fn init(&self) -> Done {
         run(["cluster", "init", self.machines.whole().to_str().unwrap()])
+    }
+
+    /// Starts a part by the file that was printed.
+    fn part(&self, kind: &str, name: &str) -> Running {
+        let file = self.machines.cluster.path("short.toml");
+        fs::write(&file, &self.short).unwrap();
+        Running::start([kind, name, "--config", file.to_str().unwrap()])
     }
 
     /// A command that is told where etcd is by the file of a machine where no part runs.
@@ -159,7 +177,7 @@ fn its_file_changes_while_it_runs() {
         told.contains("n5 leaves") && told.contains("n4 joins: start it by `sidelong node n4 --config"),
         "{told}"
     );
-    let _fourth = kept.machines.part("node", "n4");
+    let _fourth = kept.part("node", "n4");
     eventually("it serves", || kept.serves("n4"));
     assert_eq!(load.end(), Vec::<String>::new());
 
@@ -487,7 +505,7 @@ fn what_cannot_be_used_is_refused_by_name() {
 #[test]
 fn a_file_that_a_part_refuses_and_one_that_is_none_change_nothing() {
     let Some(mut kept) = Kept::new(1) else { return };
-    let _parts = kept.serving();
+    let mut parts = kept.serving();
     kept.machines.cluster.file.edges[0].access_log = Some("/nonexistent/log".into());
     let refused = kept.apply().refused();
     assert!(refused.contains("nothing is changed") && refused.contains("edge1 refuses it"), "{refused}");
@@ -495,14 +513,82 @@ fn a_file_that_a_part_refuses_and_one_that_is_none_change_nothing() {
     assert!(!shown.contains("/nonexistent"), "{shown}");
     assert!(kept.machines.answers("alpha"));
 
-    let name = &kept.machines.cluster.file.cluster.name;
-    kept.etcd.put(&format!("/sidelong/{name}/roster"), "what somebody else wrote");
+    let key = format!("/sidelong/{}/roster", kept.machines.cluster.file.cluster.name);
+    kept.etcd.put(&key, "what somebody else wrote");
     eventually("it is told", || kept.said("n3").contains("is not sealed"));
     let refused = kept.apply().refused();
     assert!(refused.contains("somebody else has written the entry"), "{refused}");
     assert!(kept.machines.answers("alpha"));
     kept.restore("n3").succeeded();
     eventually("nothing is wrong", || kept.said("n3").is_empty());
+
+    // Somebody has put another cluster by the same name there.
+    let mut other = Kept::begun(1).expect("etcd is here");
+    let (own, file) = (kept.etcd.get(&key), &mut other.machines.cluster.file);
+    file.nodes.truncate(2);
+    file.sites[1].nodes = 1;
+    until_it_succeeds(|| other.init());
+    kept.etcd.put(&key, &other.etcd.get(&key));
+    eventually("it is told", || kept.said("n3").contains("another cluster by the name"));
+    let refused = kept.restore("n3").refused();
+    assert!(refused.contains("another cluster by the name"), "{refused}");
+    // On a machine where no part runs nobody knows, but that it would take a stop of all.
+    kept.apply().refused();
+    let again = parts.remove(0);
+    again.kill();
+    parts.push(kept.machines.part("node", "n1"));
+    eventually("it goes on as before", || kept.machines.answers("alpha"));
+    kept.etcd.put(&key, &own);
+    eventually("nothing is wrong", || kept.said("n3").is_empty());
+}
+
+/// A proxy before etcd, which holds back what a watch hears.
+fn holds_watches_back(listen: SocketAddr, etcd: SocketAddr) {
+    let listener = TcpListener::bind(listen).unwrap();
+    let serve = move |mut client: TcpStream| {
+        let mut server = TcpStream::connect(etcd)?;
+        let mut first = vec![0; 64 << 10];
+        let count = client.read(&mut first)?;
+        server.write_all(&first[..count])?;
+        let (mut answers, mut asker) = (server.try_clone()?, client.try_clone()?);
+        std::thread::spawn(move || {
+            if first.starts_with(b"POST /v3/watch ") {
+                // Of the answer it hands on the head.
+                let head = read_head(&mut answers)?;
+                asker.write_all(head.as_bytes())
+            } else {
+                io::copy(&mut answers, &mut asker).map(drop)
+            }
+        });
+        io::copy(&mut client, &mut server)
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(client));
+        }
+    });
+}
+
+#[test]
+fn behind_a_proxy_that_holds_watches_back_it_hears_of_a_file_a_little_later() {
+    let Some(mut kept) = Kept::begun(1) else { return };
+    let proxy = kept.machines.cluster.at(2_390);
+    let etcd = kept.etcd.endpoints()[0].strip_prefix("http://").unwrap().parse().unwrap();
+    holds_watches_back(proxy, etcd);
+    kept.machines.cluster.file.etcd.as_mut().unwrap().endpoints = vec![format!("http://{proxy}")];
+    until_it_succeeds(|| kept.init());
+    let _parts = kept.serving();
+    let is_told = || kept.said("n2").contains("a proxy between may hold its answers back");
+    eventually("it is told", is_told);
+    // It asks again and again, and says nothing else meanwhile.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        assert!(is_told(), "{}", kept.said("n2"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    kept.machines.cluster.file.limits.retries = 3;
+    kept.apply();
+    eventually("all go by it", || kept.epochs() == [2.0; 4]);
 }
 
 #[test]

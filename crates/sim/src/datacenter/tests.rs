@@ -108,11 +108,12 @@ fn no_floor_breaks_and_no_node_is_lost_while_balancers_die() {
     }
 }
 
+const FAULTY: [&str; 2] = ["loss_permille=5", "late_permille=5"];
+
 #[test]
 fn lost_and_late_operations_break_no_floor_either() {
     for seed in 1..=4 {
-        let more = ["loss_permille=5", "late_permille=5", &format!("seed={seed}")];
-        let found = outcome(&[&CRASHES[..], &more].concat());
+        let found = outcome(&[&CRASHES[..], &FAULTY, &[&format!("seed={seed}")]].concat());
         assert!(found.moves > 10, "{found:?}");
         let whole = (found.floor_violations, found.nodes_lost, found.nodes_doubled);
         assert_eq!(whole, (0, 0, 0), "seed {seed}: {found:?}");
@@ -124,9 +125,11 @@ const TURNS: [&str; 2] = ["leave_ms=300", "join_ms=30"];
 
 fn leave_and_join(seeds: RangeInclusive<u32>) {
     for seed in seeds {
-        let found = outcome(&[&CRASHES[..], &TURNS, &[&format!("seed={seed}")]].concat());
+        // Every other one has operations that are lost or late, too.
+        let (faulty, moves_min) = if seed % 2 == 0 { (&FAULTY[..], 10) } else { (&[][..], 30) };
+        let found = outcome(&[&CRASHES[..], &TURNS, faulty, &[&format!("seed={seed}")]].concat());
         assert!(found.leaves > 10 && found.joins == found.leaves, "seed {seed}: {found:?}");
-        assert!(found.crashes > 10 && found.moves > 30 && found.strays == 0, "seed {seed}: {found:?}");
+        assert!(found.crashes > 10 && found.moves > moves_min && found.strays == 0, "seed {seed}: {found:?}");
         let whole = (found.floor_violations, found.nodes_lost, found.nodes_doubled, found.locks_stuck);
         assert_eq!(whole, (0, 0, 0, 0), "seed {seed}: {found:?}");
     }

@@ -480,6 +480,7 @@ constants! {
     IBV_SEND_INLINE = 1 << 3;
 
     IBV_WC_SUCCESS = 0;
+    IBV_WC_LOC_QP_OP_ERR = 2;
     IBV_WC_WR_FLUSH_ERR = 5;
     IBV_WC_REM_INV_REQ_ERR = 9;
     IBV_WC_REM_ACCESS_ERR = 10;
