@@ -275,7 +275,7 @@ impl Default for Ganglia {
 pub struct Etcd {
     /// The addresses of one etcd's servers, such as `https://e1.example:2379`. At least one.
     pub endpoints: Vec<String>,
-    /// PEM file with the authority of their certificates. Default none: no certificate is trusted.
+    /// PEM file with the authority of their certificates. Default none: those that the machine trusts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// PEM file with the certificate that etcd asks its clients for, if it does.

@@ -80,7 +80,10 @@ impl Failed {
                     "does not answer as etcd 3.4 and newer do ({why}): is it etcd, with its gateway at /v3?"
                 )
             }
-            Failed::Asked(failed @ rest::Failed::Tls(_)) => format!("{failed}{CERTIFICATES}"),
+            // What rustls thinks of a certificate, and not that the connection has ended meanwhile.
+            Failed::Asked(rest::Failed::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                format!("{}{CERTIFICATES}", rest::Failed::Tls(error))
+            }
             // Of a client's certificate a server says what it thinks once the connection is there (RFC 8446, 4.4.2.4).
             Failed::Asked(failed @ rest::Failed::Cut(_)) if failed.to_string().contains("fatal alert") => {
                 format!("{failed}{CERTIFICATES}")

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -186,8 +186,8 @@ fn config(
     Ok(config)
 }
 
-/// TLS towards servers whose certificates are from the authorities in a file, and none without it; with a certificate and its key, if they
-/// ask for one.
+/// TLS towards servers whose certificates are from the authorities in a file, or without it from those that the machine trusts; with a certificate
+/// and its key, if they ask for one.
 ///
 /// # Errors
 /// If a file cannot be read or used.
@@ -195,10 +195,14 @@ pub fn client(
     authority: Option<&Path>,
     identity: Option<(&Path, &Path)>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in authority.map(certificates).transpose()?.unwrap_or_default() {
-        roots.add(certificate)?;
-    }
+    let roots = match authority {
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            certificates(file)?.into_iter().try_for_each(|certificate| roots.add(certificate))?;
+            roots
+        }
+        None => MACHINES.clone(),
+    };
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = builder.with_root_certificates(roots);
     Ok(Arc::new(match identity {
@@ -210,6 +214,17 @@ pub fn client(
         }
     }))
 }
+
+/// The authorities that the machine trusted when they were first asked for.
+static MACHINES: LazyLock<RootCertStore> = LazyLock::new(|| {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Some may be of a kind that is of no use here.
+    if roots.add_parsable_certificates(found.certs).0 == 0 {
+        tracing::debug!("this machine trusts no authority: {:?}", found.errors);
+    }
+    roots
+});
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())

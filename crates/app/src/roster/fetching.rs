@@ -121,7 +121,7 @@ fn open(cluster: &Cluster, run: &RunDirectory) -> Result<(Entries, Option<Stored
         let newest = entries.newest()?;
         Ok((entries, newest))
     };
-    let newest = Roster::read(run).and_then(|newest| newest.file.etcd);
+    let newest = Roster::from_etcd(run).and_then(|newest| newest.file.etcd);
     let Some(own) = &cluster.etcd else { return Err(absent(&cluster.name)) };
     let is_own = |newest: &Etcd| Etcd { state_dir: own.state_dir.clone(), ..newest.clone() } == *own;
     match newest.filter(|newest| !is_own(newest)) {
@@ -131,7 +131,7 @@ fn open(cluster: &Cluster, run: &RunDirectory) -> Result<(Entries, Option<Stored
 }
 
 fn lost(run: &RunDirectory, name: &str) -> Failure {
-    match Roster::read(run) {
+    match Roster::from_etcd(run) {
         Some(here) => older(None, here.epoch),
         None => absent(name),
     }
@@ -139,7 +139,7 @@ fn lost(run: &RunDirectory, name: &str) -> Failure {
 
 /// Keeps what etcd has, if it is newer.
 fn take(stored: &Stored, run: &RunDirectory, cluster: &Cluster) -> Result<(), Failure> {
-    if let Some(here) = Roster::read(run) {
+    if let Some(here) = Roster::from_etcd(run) {
         stored.roster.is_of_cluster(&here)?;
         if stored.roster.epoch < here.epoch {
             return Err(older(Some(&stored.roster), here.epoch));
@@ -157,7 +157,7 @@ fn take(stored: &Stored, run: &RunDirectory, cluster: &Cluster) -> Result<(), Fa
 /// Takes a newer roster from a part of another machine.
 fn ask_peers(cluster: &Cluster, run: &RunDirectory) {
     let asked = || {
-        let Some(here) = Roster::read(run) else { return Ok(()) };
+        let Some(here) = Roster::from_etcd(run) else { return Ok(()) };
         if let Some(newer) = Place::new(cluster)?.newer_of_peers(&here)?.newer {
             keep(run, &newer)?;
             newer.keep_over_restart(cluster);

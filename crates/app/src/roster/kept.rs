@@ -124,6 +124,11 @@ impl Roster {
         })
     }
 
+    /// Likewise, if it is of a cluster whose file etcd has: one of one machine may have left another there.
+    pub(super) fn from_etcd(run: &RunDirectory) -> Option<Roster> {
+        Roster::read(run).filter(|here| here.file.etcd.is_some())
+    }
+
     /// The newest one of a run directory, if that has the same file. A thousand parts may start at once, so the file is not parsed.
     pub(super) fn with_file(run: &RunDirectory, file: &ClusterFile) -> Option<Roster> {
         let text = read(run, COPIES[0]).ok()?;
@@ -184,16 +189,17 @@ impl Roster {
         self.slots == other.slots && leaving(self) == leaving(other)
     }
 
-    /// Checks that etcd, which has this one, does not have another cluster's than `here`.
+    /// Checks that this one, which etcd has, was founded with `here`.
     ///
     /// # Errors
-    /// If it has.
+    /// If it is another cluster's.
     pub(super) fn is_of_cluster(&self, here: &Roster) -> Result<(), Failure> {
         if self.slots.founding == here.slots.founding {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "etcd has another cluster by the name {}: give one of them another name, or another etcd",
+            "etcd has another cluster by the name {0}: give one of them another name, or another etcd. If nobody needs that one, `etcdctl del \
+             /sidelong/{0}/roster`, and then `sidelong cluster restore`",
             self.file.cluster.name
         )))
     }
@@ -412,12 +418,16 @@ pub(crate) fn legible(run: &RunDirectory) -> Result<(), Failure> {
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
-    if epoch(run).is_some_and(|newest| newest >= newer.epoch) {
+    let is_far = newer.file.etcd.is_some();
+    let is_newest = || {
+        let here = if is_far { Roster::from_etcd(run) } else { Roster::read(run) };
+        here.is_none_or(|here| here.epoch < newer.epoch)
+    };
+    if !is_newest() {
         return Ok(());
     }
     let _alone = lock(run)?;
-    let is_older = |newest: Roster| newest.epoch < newer.epoch;
-    if Roster::read(run).is_none_or(is_older) { newer.write(run) } else { Ok(()) }
+    if is_newest() { newer.write(run) } else { Ok(()) }
 }
 
 /// What a front keeps of the epochs that the board has had, for its next life: it may begin while the board is away.

@@ -84,8 +84,10 @@ impl Place {
     ) -> Result<Option<Roster>, Failure> {
         let Some(far) = &self.far else { return Ok(Roster::read(&self.run)) };
         let found = ask(&mut far.entries())?.map(|stored| stored.roster);
-        if let Some(here) = Roster::read(&self.run) {
-            found.as_ref().map_or(Ok(()), |found| found.is_of_cluster(&here))?;
+        if let Some(here) = Roster::from_etcd(&self.run) {
+            if let Some(found) = &found {
+                found.is_of_cluster(&here)?;
+            }
             if found.as_ref().is_none_or(|found| found.epoch < here.epoch) {
                 return Err(older(found.as_ref(), here.epoch));
             }
@@ -177,7 +179,7 @@ impl Place {
     /// If it has not, or no roster is known.
     pub fn restore(&self) -> Result<u64, Failure> {
         let far = self.far()?;
-        let here = Roster::read(&self.run).ok_or_else(|| {
+        let here = Roster::from_etcd(&self.run).ok_or_else(|| {
             Failure::new(
                 "no part of the cluster has run on this machine: use one where a part has, or `sidelong cluster init`",
             )

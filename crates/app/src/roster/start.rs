@@ -35,7 +35,7 @@ pub fn whole(short: &ClusterFile) -> Result<ClusterFile, Failure> {
 /// The roster by which the parts go now, on this machine.
 fn present(cluster: &Cluster) -> Result<Roster, Failure> {
     let run = RunDirectory::at(&cluster.run_dir);
-    let fetched = Roster::read(&run).filter(|_| is_fetched(&run));
+    let fetched = Roster::from_etcd(&run).filter(|_| is_fetched(&run));
     let roster = fetched.map_or_else(|| newest(cluster, &run), Ok)?;
     Ok(of_machine(roster, &cluster.file))
 }
@@ -88,6 +88,12 @@ pub(super) fn follow(cluster: &Cluster, run: &RunDirectory) -> Result<Cluster, F
 
 /// Has this machine go by that roster, with what its own file says of it.
 fn go_by(newest: &Roster, cluster: &Cluster, run: &RunDirectory) -> Result<Cluster, Failure> {
+    if Roster::read(run).is_some_and(|other| other.file.etcd.is_none() && other.is_alive(run)) {
+        return Err(Failure::new(format!(
+            "parts of a cluster of one machine run in {}: end them first",
+            run.path().display()
+        )));
+    }
     keep(run, newest)?;
     let entered = of_machine(newest.clone(), &cluster.file).cluster()?;
     // Where its own file says that etcd is remains the second choice.
@@ -128,7 +134,7 @@ pub(super) fn is_newest(cluster: &Cluster) -> bool {
 /// The newest roster that can be had: etcd's, or a part's that is newer, as etcd may have been restored from a backup.
 fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     let place = Place::new(cluster)?;
-    let here = Roster::read(run).into_iter().chain(Roster::kept(cluster, run));
+    let here = Roster::from_etcd(run).into_iter().chain(Roster::kept(cluster, run));
     let here = here.filter(|here| here.file.cluster.name == cluster.name).max_by_key(|here| here.epoch);
     let Some(here) = here else {
         let known = place.newest()?.ok_or_else(|| absent(&cluster.name))?;
@@ -149,7 +155,10 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     });
     let of_it = |asked: Result<Option<Roster>, Failure>, here: &Roster| {
         let found = asked?;
-        found.as_ref().map_or(Ok(()), |found| found.is_of_cluster(here)).map(|()| found)
+        if let Some(found) = &found {
+            found.is_of_cluster(here)?;
+        }
+        Ok(found)
     };
     let (known, trouble) = match of_it(asked, &here) {
         // Others may be parts of it than of the one that is here.

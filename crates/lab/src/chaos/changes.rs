@@ -1,5 +1,6 @@
 //! X2: the machines of X1 without faults, while all that may change changes, again and again.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -8,7 +9,7 @@ use super::clients::Asked;
 use super::judge::judge;
 use super::stage::{self, LEAVES, Stage};
 use super::{
-    ALL, BELOW_FLOOR, ENDED, MISDIRECTED, WRONG, median_and_longest, settle, suffered, suffered_none,
+    ALL, BELOW_FLOOR, ENDED, MISDIRECTED, POLL, WRONG, median_and_longest, settle, suffered, suffered_none,
     under_load, words,
 };
 use crate::bench::Bench;
@@ -28,6 +29,10 @@ const MOVE_EVERY: Duration = Duration::from_secs(2);
 /// Parts that are never restarted, whose memory is to stay what it is after the first rounds.
 const LASTING: [(&str, &str); 2] = [("edge_growth", "edge1"), ("node_growth", "n2")];
 const FIRST: f64 = 0.2;
+/// Longest wait for a site that can spare a node: three of the load's turns.
+const SPARED_MAX: Duration = Duration::from_secs(9);
+/// Memory may be given back, too.
+const GROWTH: RangeInclusive<f64> = -100.0..=f64::INFINITY;
 /// About as long as a change takes, for the estimate of what is left.
 const EXPECTED: Duration = Duration::from_millis(1_200);
 
@@ -71,10 +76,8 @@ pub(crate) const X2: Experiment = Experiment::new(
             MISDIRECTED,
             BELOW_FLOOR,
             ENDED,
-            Measure::new("edge_growth", "growth of the edge's memory, %", [1, 1])
-                .possible(|_| -100.0..=f64::INFINITY),
-            Measure::new("node_growth", "growth of an agent's memory, %", [1, 1])
-                .possible(|_| -100.0..=f64::INFINITY),
+            Measure::new("edge_growth", "growth of the edge's memory, %", [1, 1]).possible(|_| GROWTH),
+            Measure::new("node_growth", "growth of an agent's memory, %", [1, 1]).possible(|_| GROWTH),
         ],
         charts: &[],
         settings: |quick| json!({ "without_etcd_s": WITHOUT_ETCD[usize::from(quick)].as_secs() }),
@@ -187,13 +190,16 @@ fn make(
     };
     let part = |name: &str| stage.parts.iter().position(|part| part.name == name).expect("it is there");
     for time in 0..times {
-        change("leave", &mut || stage.command(&words(&["leave", LEAVES, "--wait"])))?;
+        change("leave", &mut || spared(stage, &["leave", LEAVES, "--wait"]))?;
         change("join", &mut || stage.command(&stage.join()))?;
         change("edit", &mut || stage.command(&words(&["cluster", "edit"])))?;
-        for _step in ["adds a new one", "takes the old one away"] {
-            change("rotate", &mut || stage.command(&words(&["secret", "rotate"])))?;
-        }
+        let mut rotate = || stage.command(&words(&["secret", "rotate"]));
+        change("rotate", &mut rotate)?;
         for (kind, names) in RESTARTED {
+            // Parts have looked at the file of the secret since the last step, and all are there.
+            if kind == "front" {
+                change("rotate", &mut rotate)?;
+            }
             change(kind, &mut || stage.restart(part(names[time % names.len()])).map(|()| String::new()))?;
         }
         let [edge, node] = LASTING.map(|(_, name)| stage.resident_bytes(part(name)));
@@ -203,13 +209,25 @@ fn make(
         let began = Instant::now();
         while began.elapsed() < without {
             for site in ["beta", "alpha"] {
-                change(WITHOUT, &mut || stage.command(&words(&["move", "n1", site])))?;
+                change(WITHOUT, &mut || spared(stage, &["move", "n1", site]))?;
                 std::thread::sleep(MOVE_EVERY);
             }
         }
         Ok(())
     })?;
     Ok(changes)
+}
+
+/// What is said of a command that takes a node from a site, tried again while the site is at its floor: the load soon comes there.
+fn spared(stage: &Stage, command: &[&str]) -> Result<String> {
+    let began = Instant::now();
+    loop {
+        let said = stage.command(&words(command))?;
+        if !said.contains("is at its floor") || began.elapsed() >= SPARED_MAX {
+            return Ok(said);
+        }
+        std::thread::sleep(POLL);
+    }
 }
 
 fn conclude(samples: &mut Samples) -> Vec<Check> {
@@ -221,12 +239,14 @@ fn conclude(samples: &mut Samples) -> Vec<Check> {
             "growth of the edge's memory after the first rounds, %",
             2.0,
             &samples[ALL]["edge_growth"],
-        ),
+        )
+        .possible(GROWTH),
         Check::at_most(
             "growth of an agent's memory after the first rounds, %",
             2.0,
             &samples[ALL]["node_growth"],
-        ),
+        )
+        .possible(GROWTH),
     ];
     suffered_none(samples).into_iter().chain(own).collect()
 }

@@ -122,9 +122,13 @@ pub(crate) fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure 
             "{why}, and other parts of {name} run: start it by `sidelong node NAME --config {file}`"
         ));
     }
+    let all = match cluster.etcd {
+        None => format!(", or all of them by `sidelong up --config {file}`"),
+        // They are on several machines.
+        Some(_) => String::new(),
+    };
     Failure::new(format!(
-        "no node of cluster {name} is heard: {why}; start its parts, such as by `sidelong node NAME --config {file}`, or all of them by `sidelong up \
-         --config {file}`"
+        "no node of cluster {name} is heard: {why}; start its parts, such as by `sidelong node NAME --config {file}`{all}"
     ))
 }
 

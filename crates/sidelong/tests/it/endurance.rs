@@ -16,7 +16,7 @@ use crate::support::{
 
 /// Requests in all, of which a tenth have passed before memory is looked at for the first time.
 const REQUESTS: u64 = 100_000_000;
-/// The same of moves.
+/// Moves in all; memory is looked at for the first time after a tenth of them.
 const MOVES: u64 = 10_000;
 /// Clients, and requests that each sends at a time.
 const CLIENTS: u64 = 32;

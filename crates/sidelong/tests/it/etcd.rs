@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sidelong_config::{ClusterFile, EdgeEntry, NodeEntry};
+use sidelong_testing::certificates::{ECDSA, certificate_for};
 use sidelong_testing::etcd::Etcd;
 use sidelong_testing::machines::{FABRIC, Machines, SECRET};
 use sidelong_testing::read_head;
 
 use crate::support::{
-    Done, HostsFile, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds,
+    Cluster, Done, HostsFile, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds,
 };
 
 /// Three nodes and an edge on machines of their own, with their file in etcd.
@@ -496,10 +497,61 @@ fn what_cannot_be_used_is_refused_by_name() {
     run(["cluster", "init", whole.to_str().unwrap()]).succeeded();
     apply().succeeded();
 
+    // As comments count, too.
+    let text = fs::read_to_string(&whole).unwrap();
+    fs::write(&whole, text + &"# a long story\n".repeat(60_000)).unwrap();
+    let refused = apply().refused();
+    assert!(refused.contains("1.5 MB") && refused.contains("comments"), "{refused}");
+
     other.cluster.file.edges[0].access_log = Some("access.log".into());
     other.whole();
     let refused = apply().refused();
     assert!(refused.contains("relative path"), "{refused}");
+}
+
+/// What a cluster of one machine has left in the run directory is none of its business, whichever epoch it had.
+#[test]
+fn a_machine_goes_over_to_it_from_a_cluster_of_its_own() {
+    let Some(mut kept) = Kept::begun(1) else { return };
+    until_it_succeeds(|| kept.init());
+    let run_dir = kept.machines.config("n1").with_file_name("run");
+    let mut one = Cluster::new(&[("alpha", 1), ("gamma", 1)]);
+    one.file.cluster.run_dir = Some(run_dir.clone());
+    let node = one.part("node", "n1");
+    eventually("it runs", || run_dir.join("n1.words.region").exists());
+    one.run(&["reload", "--timeout", "60s"]).succeeded();
+    let refused = kept.machines.part("node", "n1").finish().refused();
+    assert!(refused.contains("parts of a cluster of one machine run"), "{refused}");
+    node.end().succeeded();
+    let _parts = kept.serving();
+    assert_eq!(kept.epochs(), [1.0; 4]);
+    kept.machines.cluster.file.limits.retries = 3;
+    kept.apply().succeeded();
+    assert_eq!(kept.epochs(), [2.0; 4]);
+}
+
+#[test]
+fn without_an_authority_in_the_file_those_of_the_machine_are_trusted() {
+    let mut machines = Machines::three();
+    let names = format!("IP:{}", machines.cluster.at(1).ip());
+    // What signs itself is no authority for others.
+    let key = [ECDSA, &["-addext", "basicConstraints=critical,CA:FALSE"]].concat();
+    let Some(own) = certificate_for(&machines.cluster, "etcd", &key, &names) else { return };
+    let options = [("cert", &own.certificate), ("key", &own.key)]
+        .map(|(what, file)| format!("--{what}-file={}", file.display()));
+    let Some(etcd) = Etcd::start_tls(&machines.cluster, 1, &options.each_ref().map(String::as_str)) else {
+        return;
+    };
+    machines.kept_by(&etcd);
+    let whole = machines.whole();
+    let init = |trusted: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args(["cluster", "init"]).arg(&whole).env("SSL_CERT_FILE", trusted);
+        Running::start_command(command).finish()
+    };
+    let refused = init(Path::new("/dev/null")).refused();
+    assert!(refused.contains("check ca"), "{refused}");
+    until_it_succeeds(|| init(&own.certificate));
 }
 
 #[test]
@@ -532,12 +584,15 @@ fn a_file_that_a_part_refuses_and_one_that_is_none_change_nothing() {
     eventually("it is told", || kept.said("n3").contains("another cluster by the name"));
     let refused = kept.restore("n3").refused();
     assert!(refused.contains("another cluster by the name"), "{refused}");
-    // On a machine where no part runs nobody knows, but that it would take a stop of all.
-    kept.apply().refused();
-    let again = parts.remove(0);
-    again.kill();
+    // A machine without parts cannot tell. To it the file is another one, by which all parts would have to be started.
+    let refused = kept.apply().refused();
+    assert!(refused.contains("takes a stop of all parts"), "{refused}");
+    let epochs = kept.epochs();
+    parts.remove(0).kill();
     parts.push(kept.machines.part("node", "n1"));
-    eventually("it goes on as before", || kept.machines.answers("alpha"));
+    let admin = kept.machines.cluster.node_admin(0);
+    eventually("it is back", || try_get(admin, "any", "/metrics").is_ok());
+    assert_eq!(kept.epochs(), epochs);
     kept.etcd.put(&key, &own);
     eventually("nothing is wrong", || kept.said("n3").is_empty());
 }
@@ -587,8 +642,9 @@ fn behind_a_proxy_that_holds_watches_back_it_hears_of_a_file_a_little_later() {
         std::thread::sleep(Duration::from_millis(50));
     }
     kept.machines.cluster.file.limits.retries = 3;
-    kept.apply();
-    eventually("all go by it", || kept.epochs() == [2.0; 4]);
+    let whole = kept.machines.whole();
+    run(["cluster", "apply", whole.to_str().unwrap(), "--timeout", "60s"]).succeeded();
+    assert_eq!(kept.epochs(), [2.0; 4]);
 }
 
 #[test]

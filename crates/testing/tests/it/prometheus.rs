@@ -219,3 +219,27 @@ fn promtool_finds_nothing_wrong_with_the_names() {
     let said = lint("# TYPE a counter\na 1\n");
     assert!(said.contains("_total") && said.contains("no help text"), "{said}");
 }
+
+#[test]
+fn the_alerts_are_of_metrics_that_there_are_and_fire() {
+    if !is_installed("promtool") {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let directory = root.join("deploy/prometheus");
+    let done = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(directory.join("sidelong.test.yml"))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    // The page is compared with what parts report.
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let (rules, page) = (read(&directory.join("sidelong.rules.yml")), read(&root.join("docs/metrics.md")));
+    let words = rules.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let names: Vec<_> = words.filter(|word| word.starts_with("sidelong_")).collect();
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}{{")), "{name}");
+    }
+}
