@@ -80,17 +80,20 @@ impl Failed {
                     "does not answer as etcd 3.4 and newer do ({why}): is it etcd, with its gateway at /v3?"
                 )
             }
-            // What rustls thinks of a certificate, and not that the connection has ended meanwhile.
-            Failed::Asked(rest::Failed::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                format!("{}{CERTIFICATES}", rest::Failed::Tls(error))
-            }
-            // Of a client's certificate a server says what it thinks once the connection is there (RFC 8446, 4.4.2.4).
-            Failed::Asked(failed @ rest::Failed::Cut(_)) if failed.to_string().contains("fatal alert") => {
-                format!("{failed}{CERTIFICATES}")
-            }
+            Failed::Asked(failed) if is_of_certificates(&failed) => format!("{failed}{CERTIFICATES}"),
             Failed::Asked(failed) => failed.to_string(),
         };
         Error::Endpoint { endpoint, failure }
+    }
+}
+
+/// Whether one side has refused the other's certificate, and the connection has not merely ended.
+fn is_of_certificates(failed: &rest::Failed) -> bool {
+    match failed {
+        rest::Failed::Tls(error) => error.kind() == io::ErrorKind::InvalidData,
+        // A server refuses a client's certificate once the connection is there (RFC 8446, 4.4.2.4).
+        rest::Failed::Cut(why) => why.contains("fatal alert"),
+        _ => false,
     }
 }
 

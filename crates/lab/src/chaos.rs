@@ -220,7 +220,7 @@ fn endure(bench: &Bench<'_>, stage: &Stage, seed: u64, faults: &[Fault]) -> Resu
         let mut stuck: Vec<_> =
             put_back(bench, stage, &mut seen)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
         std::thread::sleep(CALM);
-        let is_whole = |look: &Look| stage.serves() && look.all_serve();
+        let is_whole = |look: &Look| look.all_serve() && stage.serves();
         if settle(bench, stage, &mut seen, &mut ended, is_whole)?.is_none() {
             stuck.push(("at the end".into(), "it does not come to rest, or a node serves no site".into()));
         }

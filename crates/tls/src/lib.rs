@@ -201,7 +201,7 @@ pub fn client(
             certificates(file)?.into_iter().try_for_each(|certificate| roots.add(certificate))?;
             roots
         }
-        None => MACHINES.clone(),
+        None => TRUSTED_HERE.clone(),
     };
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = builder.with_root_certificates(roots);
@@ -216,7 +216,7 @@ pub fn client(
 }
 
 /// The authorities that the machine trusted when they were first asked for.
-static MACHINES: LazyLock<RootCertStore> = LazyLock::new(|| {
+static TRUSTED_HERE: LazyLock<RootCertStore> = LazyLock::new(|| {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Some may be of a kind that is of no use here.

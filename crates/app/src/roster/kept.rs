@@ -416,18 +416,28 @@ pub(crate) fn legible(run: &RunDirectory) -> Result<(), Failure> {
 /// Keeps one that is newer than what is there; it may have been lost, or replaced by an older one.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If it cannot be written, or parts of a cluster of one machine run there, and this one is of several.
 pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
-    let is_far = newer.file.etcd.is_some();
-    let is_newest = || {
-        let here = if is_far { Roster::from_etcd(run) } else { Roster::read(run) };
-        here.is_none_or(|here| here.epoch < newer.epoch)
-    };
-    if !is_newest() {
+    if !is_newest(run, newer)? {
         return Ok(());
     }
     let _alone = lock(run)?;
-    if is_newest() { newer.write(run) } else { Ok(()) }
+    if is_newest(run, newer)? { newer.write(run) } else { Ok(()) }
+}
+
+/// Whether a roster is newer than what is there. One that a cluster of one machine has left there is older than any that etcd has.
+fn is_newest(run: &RunDirectory, newer: &Roster) -> Result<bool, Failure> {
+    let Some(here) = Roster::read(run) else { return Ok(true) };
+    if newer.file.etcd.is_none() || here.file.etcd.is_some() {
+        return Ok(here.epoch < newer.epoch);
+    }
+    if here.is_alive(run) {
+        return Err(Failure::new(format!(
+            "parts of a cluster of one machine run in {}: end them first",
+            run.path().display()
+        )));
+    }
+    Ok(true)
 }
 
 /// What a front keeps of the epochs that the board has had, for its next life: it may begin while the board is away.

@@ -88,12 +88,6 @@ pub(super) fn follow(cluster: &Cluster, run: &RunDirectory) -> Result<Cluster, F
 
 /// Has this machine go by that roster, with what its own file says of it.
 fn go_by(newest: &Roster, cluster: &Cluster, run: &RunDirectory) -> Result<Cluster, Failure> {
-    if Roster::read(run).is_some_and(|other| other.file.etcd.is_none() && other.is_alive(run)) {
-        return Err(Failure::new(format!(
-            "parts of a cluster of one machine run in {}: end them first",
-            run.path().display()
-        )));
-    }
     keep(run, newest)?;
     let entered = of_machine(newest.clone(), &cluster.file).cluster()?;
     // Where its own file says that etcd is remains the second choice.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::clients::Asked;
+use super::clients::{Asked, TURN};
 use super::judge::judge;
-use super::stage::{self, LEAVES, Stage};
+use super::stage::{self, LEAVES, SITES, Stage};
 use super::{
     ALL, BELOW_FLOOR, ENDED, MISDIRECTED, POLL, WRONG, median_and_longest, settle, suffered, suffered_none,
     under_load, words,
@@ -29,8 +29,8 @@ const MOVE_EVERY: Duration = Duration::from_secs(2);
 /// Parts that are never restarted, whose memory is to stay what it is after the first rounds.
 const LASTING: [(&str, &str); 2] = [("edge_growth", "edge1"), ("node_growth", "n2")];
 const FIRST: f64 = 0.2;
-/// Longest wait for a site that can spare a node: three of the load's turns.
-const SPARED_MAX: Duration = Duration::from_secs(9);
+/// Longest wait for a site that can spare a node: each site has had its turn of the load by then.
+const SPARED_MAX: Duration = TURN.saturating_mul(SITES.len() as u32);
 /// Memory may be given back, too.
 const GROWTH: RangeInclusive<f64> = -100.0..=f64::INFINITY;
 /// About as long as a change takes, for the estimate of what is left.
@@ -218,7 +218,7 @@ fn make(
     Ok(changes)
 }
 
-/// What is said of a command that takes a node from a site, tried again while the site is at its floor: the load soon comes there.
+/// What is said of a command that takes a node from a site, tried again while the site is at its floor: once the load comes there, it gets nodes.
 fn spared(stage: &Stage, command: &[&str]) -> Result<String> {
     let began = Instant::now();
     loop {

@@ -10,7 +10,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(4);
 /// A site asks more than the others for so long, and then the next one.
-const TURN: Duration = Duration::from_secs(3);
+pub(super) const TURN: Duration = Duration::from_secs(3);
 /// In its turn it has so many clients at each front, and otherwise one.
 const BUSY: usize = 6;
 const ANSWER_BYTES_MAX: usize = 4096;
