@@ -379,6 +379,10 @@ fn tell(bench: &Bench<'_>, name: &str, run: &Run, unsettled: Option<&Look>) -> R
         ("failed without a reason", run.judged.late.iter().map(late).collect::<Vec<_>>()),
         ("wrong", run.judged.wrong.clone()),
         ("misdirected", run.judged.misdirected.iter().map(late).collect()),
+        (
+            "below a floor",
+            run.judged.below_floor.iter().map(|below| late(&(below.since, below.told()))).collect(),
+        ),
         ("commands that failed under faults", failed.map(told).collect()),
         ("commands that failed afterwards", run.endured.stuck.iter().map(told).collect()),
         ("parts that ended", run.endured.ended.clone()),
@@ -492,7 +496,7 @@ fn suffered(judged: &Judged, ended: &[String]) -> [(&'static str, f64); 4] {
     [
         (WRONG.name, judged.wrong.len() as f64),
         (MISDIRECTED.name, judged.misdirected.len() as f64),
-        (BELOW_FLOOR.name, judged.below_floor.as_millis() as f64),
+        (BELOW_FLOOR.name, judged.below_floor.as_ref().map_or(0.0, |below| below.lasted.as_millis() as f64)),
         (ENDED.name, ended.len() as f64),
     ]
 }

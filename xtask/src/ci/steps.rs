@@ -62,7 +62,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "guests",
         proves: "two guests read each other's memory by verbs, and one moves nodes of the other",
-        run: guests::two,
+        run: |run| guests::two(run, &[]),
     },
 ];
 
@@ -110,6 +110,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
             long_tests(run, "sidelong-sim")?;
             chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT)
         },
+    },
+    Step {
+        name: "guests-faults",
+        proves: "the same, and another node moves after each of eight faults of parts, of the link, and of the clock",
+        run: |run| guests::two(run, guests::FAULTS),
     },
     Step {
         name: "endurance",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::clients::{Asked, TURN};
-use super::judge::judge;
+use super::judge::{Below, judge};
 use super::stage::{self, LEAVES, SITES, Stage};
 use super::{
     ALL, BELOW_FLOOR, ENDED, MISDIRECTED, POLL, WRONG, median_and_longest, settle, suffered, suffered_none,
@@ -109,11 +109,17 @@ fn run(bench: &mut Bench<'_>) -> Result<()> {
         bench.end();
         let judged = judge(&[], &asked, &looks, stage::machine_of);
         let said = |of: &[(Instant, String)]| of.iter().map(|(_, what)| what.clone()).collect::<Vec<_>>();
+        let below = |below: &Below| {
+            let is_then = |change: &&Change| change.from <= below.since && below.since <= change.until;
+            let then = changes.iter().find(is_then).map_or("no change", |change| change.kind);
+            format!("during {then}: {}", below.told())
+        };
         let lists = [
             ("refused", changes.iter().filter(|change| !change.refused.is_empty()).map(told).collect()),
             ("failed", said(&judged.late)),
             ("wrong", judged.wrong.clone()),
             ("misdirected", said(&judged.misdirected)),
+            ("below a floor", judged.below_floor.iter().map(below).collect()),
             ("parts that ended", ended.clone()),
         ];
         super::write_lists(bench, "changes", &lists)?;

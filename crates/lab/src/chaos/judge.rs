@@ -62,9 +62,35 @@ pub(super) struct Judged {
     /// Answers of nodes that did not serve the site meanwhile, and when they were asked for.
     pub(super) misdirected: Vec<(Instant, String)>,
     /// The longest time for which a site seemed below its floor, if in more looks than words that are read one after the other may cause.
-    pub(super) below_floor: Duration,
+    pub(super) below_floor: Option<Below>,
     /// How often a node came to another site.
     pub(super) moves: usize,
+}
+
+/// A time for which a site seemed below its floor.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Below {
+    /// Its slot.
+    pub(super) site: usize,
+    pub(super) since: Instant,
+    pub(super) lasted: Duration,
+    /// The first look at it.
+    pub(super) first: Look,
+}
+
+impl Below {
+    /// What is to be looked at.
+    pub(super) fn told(&self) -> String {
+        let said = |(node, said): &(String, Option<Said>)| match said {
+            Some(Said { word, site, serves, moves }) => {
+                let site = site.map_or("none", |site| SITES[site]);
+                format!("{node} {word:#x} {site} serves {serves} moves {moves}")
+            }
+            None => format!("{node} unread"),
+        };
+        let nodes: Vec<_> = self.first.nodes.iter().map(said).collect();
+        format!("{} for {} ms: {}", SITES[self.site], self.lasted.as_millis(), nodes.join(", "))
+    }
 }
 
 /// Judges a run, in which each node is on the machine that `machine_of` names.
@@ -208,9 +234,9 @@ fn standing(words: &Words, one: &Asked) -> Option<Said> {
     words[after..=after + until].iter().all(|(.., other)| *other == Some(said)).then_some(said)
 }
 
-fn below_floor(looks: &[Look]) -> Duration {
-    let mut since = BTreeMap::<usize, (usize, Instant)>::new();
-    let mut longest = Duration::ZERO;
+fn below_floor(looks: &[Look]) -> Option<Below> {
+    let mut since = BTreeMap::<usize, (usize, &Look)>::new();
+    let mut longest: Option<Below> = None;
     for look in looks {
         // Any node that was not read may serve a site.
         let unread = look.nodes.iter().filter(|(_, said)| said.is_none()).count();
@@ -219,10 +245,12 @@ fn below_floor(looks: &[Look]) -> Duration {
             if there >= site.floor {
                 since.remove(&site.slot);
             } else if there + unread < site.floor {
-                let (times, since) = since.entry(site.slot).or_insert((0, look.from));
+                let (times, first) = since.entry(site.slot).or_insert((0, look));
                 *times += 1;
-                if *times > SKEWED {
-                    longest = longest.max(look.until - *since);
+                let lasted = look.until - first.from;
+                if *times > SKEWED && longest.as_ref().is_none_or(|longest| longest.lasted < lasted) {
+                    let first = (*first).clone();
+                    longest = Some(Below { site: site.slot, since: first.from, lasted, first });
                 }
             }
         }
@@ -415,10 +443,12 @@ mod tests {
         let began = Instant::now();
         let below = |served: [usize; 10]| {
             let looks = (0..).zip(served).map(|(at, site)| look(began, at * 100, &[Some(0), Some(site)]));
-            judge(&[], &[], &looks.collect::<Vec<_>>(), on).below_floor
+            let below = judge(&[], &[], &looks.collect::<Vec<_>>(), on).below_floor;
+            below.map(|below| (below.site, below.since, below.lasted))
         };
-        assert_eq!(below([1; 10]), Duration::ZERO);
-        assert_eq!(below([1, 1, 0, 0, 1, 1, 1, 1, 1, 1]), Duration::ZERO);
-        assert_eq!(below([1, 1, 0, 0, 0, 0, 0, 0, 1, 1]), Duration::from_millis(501));
+        assert_eq!(below([1; 10]), None);
+        assert_eq!(below([1, 1, 0, 0, 1, 1, 1, 1, 1, 1]), None);
+        let from = after(began, 200);
+        assert_eq!(below([1, 1, 0, 0, 0, 0, 0, 0, 1, 1]), Some((1, from, Duration::from_millis(501))));
     }
 }

@@ -1,4 +1,4 @@
-# On the machine `edge`: a client of each of the other machine's servers. $1 is the program.
+# On the machine `edge`: a client of each of the other machine's servers. $1 is the program, the others are faults.
 set -e
 two=$(dirname "$0")
 install -m 600 "$two"/*.toml /tmp
@@ -20,7 +20,7 @@ for what in read "write --ping-pong"; do
 done
 next
 listens 7203
-bash "$two/edge.sh" "$1" /tmp/cluster.toml
+bash "$two/edge.sh" "$1" /tmp/cluster.toml "${@:2}"
 next
 listens 7302
 bash "$two/reader.sh" "$1" /tmp/caches.toml

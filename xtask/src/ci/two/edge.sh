@@ -1,7 +1,8 @@
 # On the edge's machine, by bash: asks a site for more than its one node can do, until it has another one, first alpha and then
 # each in turn, after a fault. No request may fail once both sites answer again and all memory is read. $1 is the program, $2 the
-# cluster file.
+# cluster file, the others are the faults.
 program=$1 file=$2
+shift 2
 
 begin() {
     "$program" edge edge1 --config "$file" &
@@ -67,7 +68,7 @@ gets_a_node alpha
 metrics | grep -E '^sidelong_edge_(node_site|moves_total|requests_total)'
 modprobe sch_netem || exit
 sites=(beta alpha)
-for fault in edge_is_killed node_is_killed board_is_killed link_is_down nothing_is_sent frames_are_lost frames_are_late clock_is_set; do
+for fault in "$@"; do
     echo "$fault"
     $fault || exit
     # An age shows what is away once it is 3 s.
