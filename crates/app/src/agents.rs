@@ -5,7 +5,7 @@
 mod members;
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -72,6 +72,7 @@ pub fn start(spec: AgentsSpec) -> Result<Running, Failure> {
             known: Known::default(),
             running: BTreeMap::new(),
             failed: BTreeMap::new(),
+            returning: None,
             rest: None,
         };
         while !told.is_told() {
@@ -129,7 +130,9 @@ struct Agents {
     running: BTreeMap<String, Agent>,
     /// Why agents did not begin.
     failed: BTreeMap<String, String>,
-    /// None begins before.
+    /// Nodes that had been given up for lost when this process started, and whose agents have not begun since. `None` before the first roster.
+    returning: Option<BTreeSet<String>>,
+    /// Nothing that fails is tried again before.
     rest: Option<Instant>,
 }
 
@@ -159,14 +162,15 @@ impl Agents {
                 tracing::error!("the agent of {name} has ended, and begins anew: {why}");
             }
         }
-        if roster::epoch(&self.run).is_some_and(|epoch| epoch > self.known.epoch) {
+        let is_rested = self.rest.is_none_or(|rest| rest <= Instant::now());
+        if is_rested && roster::epoch(&self.run).is_some_and(|epoch| epoch > self.known.epoch) {
             self.hear();
         }
         // What leaves ends by itself, and says so.
         let nodes = &self.known.nodes;
         self.running.retain(|name, agent| nodes.get(name).is_none_or(|node| is_same(node, &agent.node)));
         self.failed.retain(|name, _| nodes.contains_key(name));
-        if self.rest.is_none_or(|rest| rest <= Instant::now()) {
+        if is_rested {
             self.begin();
         }
         self.show();
@@ -183,13 +187,16 @@ impl Agents {
         let Some((roster, cluster)) =
             Roster::read(&self.run).and_then(|roster| Some((roster.epoch, roster.cluster().ok()?)))
         else {
+            // What has been read of it says why.
+            self.rest = Some(Instant::now() + PAUSE);
             return;
         };
-        let (at, is_first) = (self.at, self.known.epoch == 0);
-        // One that was lost belongs to the cluster again only once it is started again.
+        let (at, lost) = (self.at, &cluster.standing.lost);
+        // One that is lost belongs to the cluster again only once it is started again.
+        let returning = self.returning.get_or_insert_with(|| lost.clone());
         let is_ours = |node: &&config::Node| {
-            let is_lost = cluster.standing.lost.contains(&node.name);
-            node.is_foreign && node.fabric_listen.ip() == at && (is_first || !is_lost)
+            let is_lost = lost.contains(&node.name) && !returning.contains(&node.name);
+            node.is_foreign && node.fabric_listen.ip() == at && !is_lost
         };
         let nodes = cluster.nodes.values().filter(is_ours).map(|node| (node.name.clone(), node.clone()));
         self.known = Known { epoch: roster, nodes: nodes.collect() };
@@ -205,23 +212,17 @@ impl Agents {
         missing.sort_by_key(|node| self.failed.contains_key(&node.name));
         missing.truncate(BEGIN_MAX);
         let (cluster, forgets_hold) = (&self.cluster, self.has_source);
-        let begun: Vec<_> = thread::scope(|scope| {
-            let begin = |node: &config::Node| {
-                let spec =
-                    PartSpec { cluster: cluster.clone(), name: node.name.clone(), events: Arc::new(|_| ()) };
-                let options = NodeOptions { is_one_of_many: true, forgets_hold, ..NodeOptions::default() };
-                scope.spawn(|| node::start(spec, options))
-            };
-            let begin: Vec<_> = missing.iter().map(begin).collect();
-            begin
-                .into_iter()
-                .map(|begun| begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
+        let begun = roster::of_all(&missing, |node| {
+            let spec =
+                PartSpec { cluster: cluster.clone(), name: node.name.clone(), events: Arc::new(|_| ()) };
+            let options = NodeOptions { is_one_of_many: true, forgets_hold, ..NodeOptions::default() };
+            node::start(spec, options)
         });
         for (node, begun) in missing.into_iter().zip(begun) {
             match begun {
                 Ok(running) => {
                     self.failed.remove(&node.name);
+                    self.returning.iter_mut().for_each(|returning| _ = returning.remove(&node.name));
                     self.running.insert(node.name.clone(), Agent { node, running });
                 }
                 Err(Failure(why)) => {

@@ -160,6 +160,11 @@ impl Hand {
                     continue;
                 }
             };
+            // It has less than it could give by that, and a mover repairs it.
+            if !plan.force && plan.from().is_some_and(|site| self.links.budget_is_too_high(site)) {
+                self.rest(deadline)?;
+                continue;
+            }
             // A memo is of one site.
             if memo.0 != Some(plan.site()) {
                 memo = (Some(plan.site()), Memo::default());

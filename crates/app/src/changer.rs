@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,6 +10,7 @@ use sidelong_config::{Cluster, Node, Site};
 use sidelong_edge::Counts;
 use sidelong_fabric::Region;
 use sidelong_layout::{Change, ChangeResult, LOAD_ACK, NodeState, SiteId, WORDS_OWNERSHIP};
+use sidelong_os::Worker;
 use sidelong_state::Pool;
 
 use crate::failure::Failure;
@@ -22,9 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Runs until it is dropped; a command that runs then is ended.
 pub(crate) struct Changer {
-    stop: Arc<AtomicBool>,
     ends: Arc<Ends>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 /// The sites as a node knows them, which may change meanwhile, and their commands.
@@ -71,12 +70,10 @@ impl Changer {
         if !parts.cluster.has_commands() {
             return Ok(None);
         }
-        let (stop, ends) = <(Arc<AtomicBool>, Arc<Ends>)>::default();
-        let (runs, last) = (None, None);
-        let shared = (Arc::clone(&stop), Arc::clone(&ends));
-        let mut work = Work { sites, words, load, stop: shared.0, ends: shared.1, runs, last };
-        let thread = std::thread::Builder::new().name("changer".into()).spawn(move || work.run())?;
-        Ok(Some(Changer { stop, ends, thread: Some(thread) }))
+        let ends = Arc::<Ends>::default();
+        let mut work = Work { sites, words, load, ends: Arc::clone(&ends), runs: None, last: None };
+        let worker = Worker::start("changer", move |stop| work.run(stop))?;
+        Ok(Some(Changer { ends, _worker: worker }))
     }
 
     /// Its counters, for the node's metrics.
@@ -92,17 +89,6 @@ impl Changer {
                     .map(|(end, count)| (end, count.load(Ordering::Relaxed)))
                     .into()
             }),
-        }
-    }
-}
-
-impl Drop for Changer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // Its panic was printed where it happened.
-            let _ = thread.join();
         }
     }
 }
@@ -132,7 +118,6 @@ struct Work {
     sites: Arc<Sites>,
     words: Region,
     load: Region,
-    stop: Arc<AtomicBool>,
     ends: Arc<Ends>,
     /// The site that runs on the node; `None` if that is not known.
     runs: Option<SiteId>,
@@ -141,16 +126,16 @@ struct Work {
 }
 
 impl Work {
-    fn run(&mut self) {
-        while !self.stop.load(Ordering::Relaxed) {
-            self.look();
+    fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.look(stop);
             std::thread::park_timeout(LOOK_EVERY);
         }
     }
 
     /// Changes sites if the ownership says so, and says how that ended. An answer is stored again should the keeper of the record
     /// have overwritten it by an acknowledgement of what was before.
-    fn look(&mut self) -> Option<()> {
+    fn look(&mut self, stop: &AtomicBool) -> Option<()> {
         let word = self.word();
         let known = self.sites.0.load_full();
         let own = known.pool.ownership(word).filter(|own| own.state == NodeState::Changing)?;
@@ -159,7 +144,10 @@ impl Work {
             None => {
                 let runs = self.runs.take();
                 let (from, to) = (own.site.or(runs), own.next?);
-                let result = known.commands.change(from, to, &|| self.is_superseded(word))?;
+                // Nobody waits any more for what was begun under another ownership.
+                let result = known
+                    .commands
+                    .change(from, to, &|| stop.load(Ordering::Relaxed) || self.word() != word)?;
                 self.runs = match result {
                     ChangeResult::Changed => Some(to),
                     ChangeResult::Undone(_) => from,
@@ -184,10 +172,5 @@ impl Work {
 
     fn word(&self) -> u64 {
         self.words.load(WORDS_OWNERSHIP)
-    }
-
-    /// Whether nobody waits any more for what was begun under that ownership.
-    fn is_superseded(&self, word: u64) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.word() != word
     }
 }

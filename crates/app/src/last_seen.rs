@@ -13,7 +13,7 @@ use sidelong_reconfig::front_region;
 
 use crate::fabric::{Exposer, LAST_SEEN, control};
 use crate::parts::Parts;
-use crate::roster::answered;
+use crate::roster::{answered, of_all};
 
 /// Longest wait for fronts that go by an older roster, and the pause between two looks.
 const ADOPT_MAX: Duration = Duration::from_secs(2);
@@ -75,14 +75,9 @@ pub(crate) fn without_hold(last: (NodeState, Option<SiteId>)) -> (NodeState, Opt
 
 /// What the fronts answer.
 fn ask(control: &Arc<ControlDirectory>, parts: &Parts, node: &str) -> Vec<Vec<u8>> {
-    std::thread::scope(|scope| {
-        let ask = |front: &sidelong_config::Front| {
-            let (control, region) = (Arc::clone(control), front_region(&front.name));
-            scope.spawn(move || answered(|| control.exchange(&region, LAST_SEEN, node.as_bytes())).ok())
-        };
-        let asked: Vec<_> = parts.cluster.fronts.values().map(ask).collect();
-        asked.into_iter().filter_map(|asked| asked.join().ok().flatten()).collect()
-    })
+    let regions: Vec<_> = parts.cluster.fronts.values().map(|front| front_region(&front.name)).collect();
+    let told = of_all(&regions, |region| answered(|| control.exchange(region, LAST_SEEN, node.as_bytes())));
+    told.into_iter().filter_map(Result::ok).collect()
 }
 
 /// The epoch by which a front goes, the word that it saw, and the name of the site in that.

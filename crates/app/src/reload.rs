@@ -156,36 +156,37 @@ impl Reload {
 
     /// The proxies of other makes that have no server of nodes that join until an operator adds one, and the names of these nodes.
     pub fn proxies(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
-        let nodes = self.entries("node.", |change| change.old.is_none());
-        let lacks = |front: &&FrontEntry| match front.proxy {
+        let lacks = |front: &FrontEntry| match front.proxy {
             Proxy::Nginx | Proxy::Httpd => true,
             Proxy::Envoy | Proxy::Haproxy => front.add_servers.is_none(),
             Proxy::Connect | Proxy::Library => false,
         };
-        (self.file.fronts.iter().filter(|front| lacks(front) && !nodes.is_empty()).collect(), nodes)
+        self.beside("node.", |change| change.old.is_none(), lacks)
     }
 
     /// The proxies that send requests to a site by rules of their own, and the names of sites that join.
     pub fn proxies_of_sites(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
-        let sites = self.entries("site.", |change| change.old.is_none());
-        let has_rules = |front: &&FrontEntry| {
-            !matches!(front.proxy, Proxy::Connect | Proxy::Library) && !sites.is_empty()
-        };
-        (self.file.fronts.iter().filter(has_rules).collect(), sites)
+        let has_rules = |front: &FrontEntry| !matches!(front.proxy, Proxy::Connect | Proxy::Library);
+        self.beside("site.", |change| change.old.is_none(), has_rules)
     }
 
     /// The HAProxys that have, if their own file has servers of nodes that leave, requests for them after their next reload, and the names
     /// of these nodes.
     pub fn haproxys_of_leaving(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
-        let nodes = self.entries("node.", |change| change.new.is_none());
-        let is_it = |front: &&FrontEntry| front.proxy == Proxy::Haproxy && !nodes.is_empty();
-        (self.file.fronts.iter().filter(is_it).collect(), nodes)
+        self.beside("node.", |change| change.new.is_none(), |front| front.proxy == Proxy::Haproxy)
     }
 
-    /// The names of whole entries that change so.
-    fn entries(&self, kind: &str, how: impl Fn(&Change) -> bool) -> Vec<&str> {
+    /// The names of whole entries of a kind that change so, and if there are any, such fronts.
+    fn beside(
+        &self,
+        kind: &str,
+        how: impl Fn(&Change) -> bool,
+        is_it: impl Fn(&FrontEntry) -> bool,
+    ) -> (Vec<&FrontEntry>, Vec<&str>) {
         let changes = self.changes.iter().filter(|change| change.key.split('.').count() == 2 && how(change));
-        changes.filter_map(|change| change.key.strip_prefix(kind)).collect()
+        let names: Vec<_> = changes.filter_map(|change| change.key.strip_prefix(kind)).collect();
+        let fronts = self.file.fronts.iter().filter(|front| !names.is_empty() && is_it(front));
+        (fronts.collect(), names)
     }
 
     /// Whether there is anything to do: the file changes something, or an earlier change of the members was cut short.
@@ -359,6 +360,9 @@ impl Steps<'_> {
 
     /// Has all go by the first roster again, because of `why`. Edges that have ended stay so, and nodes whose site closed are free.
     fn undo(&mut self, Failure(why): &Failure, left: &Members) -> Failure {
+        if self.last.epoch == self.first.epoch && self.place.is_in_doubt() {
+            return Failure::new(format!("{why}. `sidelong cluster show` tells what it has"));
+        }
         if self.last.epoch == self.first.epoch {
             return Failure::new(format!("nothing is changed, because {why}"));
         }

@@ -25,7 +25,7 @@ use sidelong_reconfig::words_region;
 use crate::fabric::items_region;
 use crate::failure::Failure;
 pub use asked::Presence;
-pub(crate) use asked::{answer, answered};
+pub(crate) use asked::{answer, answered, of_all};
 pub use etcd::{LAMP_S, Version};
 pub(crate) use fetching::Fetching;
 pub use kept::{Roster, age, epoch};
@@ -180,7 +180,7 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
                     "another cluster, {name}, runs in {place}: give this one a run_dir of its own"
                 )));
             }
-            if has_part(cluster, part) && !last.has(part) {
+            if Roster::from(cluster).has(part) && !last.has(part) {
                 return Err(Failure::new(format!(
                     "{part} is in this file, and not in the cluster that runs: `sidelong reload` has it join"
                 )));
@@ -211,14 +211,6 @@ fn enter_alone(cluster: &Cluster, run: &RunDirectory, part: &str) -> Result<Clus
     next.standing.lost.remove(part);
     next.write(run)?;
     next.cluster()
-}
-
-/// Whether a node, edge, front or cache of the cluster has that name.
-fn has_part(cluster: &Cluster, name: &str) -> bool {
-    let is_node = cluster.nodes.values().any(|node| node.name == name);
-    is_node
-        || cluster.fronts.values().any(|front| front.name == name)
-        || cluster.caches.values().any(|cache| cache.name == name)
 }
 
 /// Whether the part that has begun by `cluster` knows the members as the newest roster has them: others see that it is there now, and may

@@ -11,10 +11,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sidelong_layout::{Hot, Slots, Time};
+use sidelong_os::Worker;
 
 use crate::clock;
 use crate::metrics::{Counts, Figure, HOT, Kind};
@@ -53,13 +53,6 @@ pub struct Ganglia {
     settings: GangliaSettings,
     socket: UdpSocket,
     packets: Arc<Packets>,
-}
-
-/// The sender's thread, which ends when this is dropped.
-#[derive(Debug)]
-pub struct GangliaThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Ganglia {
@@ -102,24 +95,9 @@ impl Ganglia {
         self,
         seen: Arc<ScanDisplay>,
         nodes: impl Fn() -> Slots<NodeAddress> + Send + 'static,
-    ) -> io::Result<GangliaThread> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+    ) -> io::Result<Worker> {
         let mut work = Work { ganglia: self, described: BTreeMap::new(), packet: Vec::new() };
-        let run = move || work.run(&seen, nodes, &stopped);
-        let thread = std::thread::Builder::new().name("ganglia".into()).spawn(run)?;
-        Ok(GangliaThread { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for GangliaThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // Its panic was printed where it happened.
-            let _ = thread.join();
-        }
+        Worker::start("ganglia", move |stop| work.run(&seen, nodes, stop))
     }
 }
 

@@ -35,7 +35,7 @@ pub use admin::{Admin, Check, Pages};
 pub use documents::{DocumentSettings, DocumentStatus, key as document_key};
 pub use event::Event;
 pub use front::Front;
-pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
+pub use ganglia::{Ganglia, GangliaSettings};
 pub use gate::{Gate, Gatekeeper, RejectedLast};
 pub use live::{LiveSettings, Prepared, check_tls};
 pub use loads::Loads;

@@ -322,9 +322,13 @@ impl View {
     /// Takes a scan's result for `node`: its word, and its load. Returns whether the node now serves another site than
     /// before.
     pub fn observe(&self, node: NodeId, ownership: Option<Ownership>, reading: Reading) -> bool {
+        self.nodes[node.index()].reading.store(reading.encode(), Ordering::Relaxed);
+        ownership.is_some_and(|ownership| self.see(node, ownership))
+    }
+
+    /// Takes the word of `node`, as it was read or written. Returns whether the node now serves another site than before.
+    pub fn see(&self, node: NodeId, ownership: Ownership) -> bool {
         let slot = &self.nodes[node.index()];
-        slot.reading.store(reading.encode(), Ordering::Relaxed);
-        let Some(ownership) = ownership else { return false };
         let old = slot.ownership.swap(ownership.encode(), Ordering::SeqCst);
         if old == ownership.encode() {
             return false;

@@ -381,7 +381,7 @@ impl Watch {
             gatekeeper.show(decisions.outlooks, now);
             gatekeeper.tell(now, events);
         }
-        if let Some(plan) = decisions.plan.filter(|plan| mover.takes(plan)) {
+        if let Some(plan) = decisions.plan.filter(|plan| mover.takes(plan) && mover.may_leave(plan)) {
             mover.begin(plan, now);
         }
     }
@@ -400,6 +400,14 @@ impl Watch {
             } else if let Some(front) = report.silent_front() {
                 tick.waiting.resize(tick.waiting.len().max(front.index() + 1), None);
                 tick.waiting[front.index()].get_or_insert(report.began);
+            }
+            // Not only at the next scan: a node that begins anew asks fronts what it served, and nobody else may have read that it came.
+            let of = report.plan().filter(|_| report.moved()).map(|plan| plan.node);
+            if let Some((node, own)) = of.and_then(|node| Some((node, self.links.left_as(node)?)))
+                && self.view.ownership(node).is_none_or(|seen| seen.generation < own.generation)
+                && self.view.see(node, own)
+            {
+                self.view.relist();
             }
             if let Some(metrics) = &self.metrics {
                 match report.plan() {

@@ -20,7 +20,7 @@ pub use access::Access;
 pub use entry::Entry;
 pub use error::{Error, Result};
 pub use sidelong_rest::{Endpoint, EndpointError};
-pub use watch::{Change, Heard, Watch};
+pub use watch::{Change, Watch};
 
 use http1::Failed;
 use sidelong_rest as rest;
@@ -36,7 +36,7 @@ const READ_MAX: [Duration; 2] = [Duration::from_millis(500), ANSWER_MAX];
 /// A client, and what it has learned: which endpoint answered last, and its token.
 #[derive(Debug)]
 pub struct Client {
-    runtime: tokio::runtime::Runtime,
+    runtime: rest::Blocking,
     access: Access,
     /// The endpoint that is asked first.
     first: usize,
@@ -55,8 +55,6 @@ pub enum Keys<'a> {
 /// What was found, at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The identity of the etcd cluster.
-    pub cluster: u64,
     /// The newest revision of all that it holds.
     pub revision: u64,
     /// The entries, by key.
@@ -88,27 +86,13 @@ pub enum Then<'a> {
     Delete(&'a str),
 }
 
-/// How one endpoint is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Health {
-    /// Its version.
-    pub version: String,
-    /// Bytes of its database.
-    pub bytes: u64,
-    /// Whether it knows a leader.
-    pub has_leader: bool,
-    /// What it complains of, such as `NOSPACE`.
-    pub alarms: Vec<String>,
-}
-
 impl Client {
     /// A client that has asked nobody yet.
     ///
     /// # Errors
     /// If a certificate or a password cannot be read, or the process has no descriptor left.
     pub fn new(access: Access) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(Error::Descriptors)?;
+        let runtime = rest::Blocking::new().map_err(Error::Descriptors)?;
         Ok(Client { runtime, access, first: 0, token: None })
     }
 
@@ -131,7 +115,7 @@ impl Client {
     fn get_within(&mut self, keys: Keys<'_>, rounds: &[Duration]) -> Result<Found> {
         let found: wire::Range = self.ask("kv/range", &keys.request(), false, rounds)?;
         let entries = found.kvs.into_iter().map(Entry::try_from).collect::<Result<_>>()?;
-        Ok(Found { cluster: found.header.cluster_id.0, revision: found.header.revision.0, entries })
+        Ok(Found { revision: found.header.revision.0, entries })
     }
 
     /// Does all of `then` if all of `when` holds; otherwise nothing. Returns the revision that this made, or `None`.
@@ -165,14 +149,6 @@ impl Client {
         Ok(kept.result.ttl.0 > 0)
     }
 
-    /// Forgets the history of all that was changed before `revision`.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn compact(&mut self, revision: u64) -> Result<()> {
-        self.write::<wire::Headed>("kv/compaction", &json!({ "revision": revision.to_string() })).map(drop)
-    }
-
     /// Changes of these keys, from that revision on.
     ///
     /// # Errors
@@ -187,20 +163,6 @@ impl Client {
             begun.unwrap_or(Err(rest::Failed::Silent.into()))
         })?;
         Watch::new(&self.runtime, answer, self.access.endpoints()[self.first].to_string())
-    }
-
-    /// How each endpoint is, in their order, or why it does not say.
-    pub fn health(&mut self) -> Vec<(String, Result<Health>)> {
-        let endpoints = 0..self.access.endpoints().len();
-        let health = |at: usize| -> Result<Health> {
-            let status: wire::Status = self.ask_one(at, "maintenance/status", &json!({}))?;
-            let alarms: wire::Alarms = self.ask_one(at, "maintenance/alarm", &json!({ "action": "GET" }))?;
-            let alarms = alarms.alarms.into_iter().map(|alarm| alarm.alarm).collect();
-            let has_leader = status.leader.0 != 0;
-            Ok(Health { version: status.version, bytes: status.db_size.0, has_leader, alarms })
-        };
-        let found: Vec<_> = endpoints.map(health).collect();
-        self.access.endpoints().iter().map(Endpoint::to_string).zip(found).collect()
     }
 
     /// What an endpoint answers to what may be asked twice.
@@ -221,12 +183,6 @@ impl Client {
         rounds: &[Duration],
     ) -> Result<T> {
         self.first_that(rounds, |client, at, longest| client.once(at, path, request, is_write, longest))
-    }
-
-    fn ask_one<T: DeserializeOwned>(&mut self, at: usize, path: &str, request: &Value) -> Result<T> {
-        let asked =
-            self.with_token(at, ANSWER_MAX, |client| client.once(at, path, request, false, ANSWER_MAX));
-        asked.map_err(|failed| self.error_of(at, failed))
     }
 
     /// The answer of the first endpoint that has one, beginning with the one that answered last. In each round all are asked, each for so long.

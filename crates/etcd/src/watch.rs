@@ -23,15 +23,6 @@ pub struct Watch<'a> {
     endpoint: String,
 }
 
-/// What a watch has heard.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
-    /// Nothing yet.
-    Nothing,
-    /// What was changed, and the newest revision then.
-    Changes(u64, Vec<Change>),
-}
-
 /// A change of an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -51,18 +42,15 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What is heard within `wait`.
+    /// What is heard within `wait`; it may be nothing.
     ///
     /// # Errors
     /// If the connection ends, or what was asked for is no longer known ([`Error::Compacted`]). Watch anew then.
-    pub fn next(&mut self, wait: Duration) -> Result<Heard> {
-        match self.line(wait)? {
-            Some(said) => self.heard(said),
-            None => Ok(Heard::Nothing),
-        }
+    pub fn next(&mut self, wait: Duration) -> Result<Vec<Change>> {
+        self.line(wait)?.map_or(Ok(Vec::new()), |said| self.heard(said))
     }
 
-    fn heard(&self, said: wire::Watched) -> Result<Heard> {
+    fn heard(&self, said: wire::Watched) -> Result<Vec<Change>> {
         if said.compact_revision.0 > 0 {
             return Err(Error::Compacted { since: said.compact_revision.0 });
         }
@@ -76,11 +64,7 @@ impl<'a> Watch<'a> {
                 _ => Change::Put(entry),
             })
         };
-        let changes = said.events.into_iter().map(change).collect::<Result<Vec<_>>>()?;
-        Ok(match changes.is_empty() {
-            true => Heard::Nothing,
-            false => Heard::Changes(said.header.revision.0, changes),
-        })
+        said.events.into_iter().map(change).collect()
     }
 
     /// The next line; `None` if it has not come within `wait`.

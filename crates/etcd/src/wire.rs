@@ -45,14 +45,7 @@ impl<'de> Deserialize<'de> for Bytes {
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
 pub(crate) struct Header {
-    pub(crate) cluster_id: Number,
     pub(crate) revision: Number,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct Headed {
-    #[expect(dead_code, reason = "that it is there tells that etcd answered")]
-    header: Header,
 }
 
 #[derive(Deserialize, Debug)]
@@ -102,32 +95,9 @@ pub(crate) struct Authenticated {
 }
 
 #[derive(Deserialize, Debug)]
-pub(crate) struct Status {
-    #[serde(default)]
-    pub(crate) version: String,
-    #[serde(rename = "dbSize", default)]
-    pub(crate) db_size: Number,
-    #[serde(default)]
-    pub(crate) leader: Number,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct Alarms {
-    #[serde(default)]
-    pub(crate) alarms: Vec<Alarm>,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct Alarm {
-    #[serde(default)]
-    pub(crate) alarm: String,
-}
-
-#[derive(Deserialize, Debug)]
 #[serde(default)]
 #[derive(Default)]
 pub(crate) struct Watched {
-    pub(crate) header: Header,
     pub(crate) created: bool,
     pub(crate) canceled: bool,
     pub(crate) compact_revision: Number,

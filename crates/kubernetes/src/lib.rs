@@ -11,7 +11,6 @@ mod wire;
 use std::time::{Duration, Instant};
 
 use sidelong_rest::{self as rest, Lines};
-use tokio::runtime::Runtime;
 
 pub use access::{Access, Error, Service, ServiceError};
 pub use sidelong_rest::Endpoint as Server;
@@ -32,7 +31,7 @@ const SILENT_MAX: Duration = Duration::from_secs(WATCH_S + 10);
 /// Watches the endpoints of a service.
 #[derive(Debug)]
 pub struct Watcher {
-    runtime: Runtime,
+    runtime: rest::Blocking,
     access: Access,
     service: Service,
     slices: Slices,
@@ -56,8 +55,7 @@ impl Watcher {
     /// # Errors
     /// If the process has no descriptor left.
     pub fn new(access: Access, service: Service) -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(Error::Descriptors)?;
+        let runtime = rest::Blocking::new().map_err(Error::Descriptors)?;
         Ok(Watcher { runtime, access, service, slices: Slices::default(), version: None, watch: None })
     }
 

@@ -8,14 +8,13 @@
 //! The same thread publishes the node's acknowledgement of moves, because both tasks are frequent and short. Under
 //! socket-sync, which keeps no record, that is its only task.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use sidelong_fabric::Region;
 use sidelong_layout::{Hot, LOAD_ACK, LOAD_DETAIL, LOAD_HOT, RegionKind};
-use sidelong_os::monotonic_ns;
+use sidelong_os::{Worker, monotonic_ns};
 use sidelong_state::Publisher;
 
 use crate::Error;
@@ -41,8 +40,7 @@ impl Default for KeeperSpec {
 /// The keeper's thread. When this is dropped, it publishes a last record that says so, and ends.
 #[derive(Debug)]
 pub struct Keeper {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 const THREAD: &str = "load-keeper";
@@ -67,7 +65,6 @@ impl Keeper {
     ) -> Result<Self, Error> {
         assert!(!spec.period.is_zero() && !spec.proc_period.is_zero(), "a period of zero never rests");
         let generation = incarnation_of(&region, RegionKind::Load)? as u32;
-        let stop = Arc::new(AtomicBool::new(false));
         let book = recorder.map(|recorder| Book {
             recorder,
             hot: Publisher::new(generation),
@@ -75,24 +72,9 @@ impl Keeper {
             look: Deadline::new(spec.proc_period),
         });
         let mut work = Work { region, book, acknowledge };
-        let stopped = Arc::clone(&stop);
-        let thread = thread::Builder::new()
-            .name(THREAD.to_owned())
-            .spawn(move || work.run(Deadline::new(spec.period), &stopped))
+        let worker = Worker::start(THREAD, move |stop| work.run(Deadline::new(spec.period), stop))
             .map_err(|source| Error::Thread { name: THREAD, source })?;
-        Ok(Keeper { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                tracing::error!("the load keeper had panicked; its record has been stale since");
-            }
-        }
+        Ok(Keeper { _worker: worker })
     }
 }
 

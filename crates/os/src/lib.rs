@@ -1,5 +1,5 @@
 //! What Sidelong asks of the operating system, each thing once: clocks, the CPU time and state of processes, the limit of open files,
-//! regular files, standard output, and addresses of servers. Any crate that does I/O may use it; `policy` and `state` never do.
+//! regular files, standard output, threads, and addresses of servers. Any crate that does I/O may use it; `policy` and `state` never do.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod file;
 mod limits;
 mod process;
 mod stdout;
+mod worker;
 
 pub use address::ServerAddress;
 pub use clock::{monotonic_ns, process_cpu, thread_cpu, wall_ns};
@@ -16,3 +17,4 @@ pub use file::{check_private, open_regular, replace_file};
 pub use limits::{open_files_max, raise_open_files};
 pub use process::{CpuTicks, CpuUsed, ProcessStat, children};
 pub use stdout::say;
+pub use worker::Worker;

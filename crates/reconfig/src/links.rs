@@ -76,6 +76,12 @@ pub struct Scan<'a> {
     pub sites: &'a [Option<SiteWords>],
 }
 
+/// Whether a budget counts nodes that do not serve its site, as when the memory of one that had just come was lost. It could then
+/// give more than it has.
+pub(crate) fn is_too_high(budget: Budget, serving: usize, unread: usize) -> bool {
+    usize::from(budget.current) > serving + unread
+}
+
 /// Whether a budget counts exactly the nodes that serve its site; `None` if that depends on nodes that were not read.
 pub(crate) fn is_exact(budget: Budget, serving: usize, unread: usize) -> Option<bool> {
     if !(serving..=serving + unread).contains(&usize::from(budget.current)) {
@@ -302,6 +308,11 @@ impl Links {
         self.words.ownerships[node.index()]
     }
 
+    /// The ownership of `node` as the last operation on it left it, which may be older than the last scan.
+    pub fn left_as(&self, node: NodeId) -> Option<Ownership> {
+        self.words.seen[node.index()]
+    }
+
     /// When it was read.
     pub fn read_at(&self, node: NodeId) -> Option<Time> {
         self.ownership(node).map(|_| self.words.read_at[node.index()])
@@ -327,10 +338,21 @@ impl Links {
     /// Whether the budget of `site` counts exactly the nodes that serve it, by the last scan; `None` if that depends on
     /// words that it could not read.
     pub fn budget_is_exact(&self, site: SiteId) -> Option<bool> {
+        let (serving, unread) = self.count(site);
+        is_exact(self.site(site)?.budget, serving, unread)
+    }
+
+    /// Whether the budget of `site` counts nodes that do not serve it, by the last scan.
+    pub fn budget_is_too_high(&self, site: SiteId) -> bool {
+        let (serving, unread) = self.count(site);
+        self.site(site).is_some_and(|words| is_too_high(words.budget, serving, unread))
+    }
+
+    /// The nodes that serve `site`, and those that could not be read.
+    fn count(&self, site: SiteId) -> (usize, usize) {
         let serving = self.nodes().filter(|node| self.ownership(*node).is_some_and(|own| own.serves(site)));
-        let (serving, unread) =
-            (serving.count(), self.nodes().filter(|node| self.ownership(*node).is_none()).count());
-        is_exact(self.site(site)?.budget, serving, unread - self.words.invalid.len())
+        let unread = self.nodes().filter(|node| self.ownership(*node).is_none());
+        (serving.count(), unread.count() - self.words.invalid.len())
     }
 
     /// The last scan.

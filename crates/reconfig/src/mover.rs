@@ -7,7 +7,7 @@ use sidelong_state::{
     UpdateCounter,
 };
 
-use crate::links::{Links, Scan, is_exact};
+use crate::links::{Links, Scan, is_exact, is_too_high};
 
 /// Why a site is repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,6 +216,8 @@ struct Tally {
     on_their_way: usize,
     /// A node that has its home there and an invalid word.
     invalid: Option<NodeId>,
+    /// Whether its budget counts more nodes than that.
+    is_too_high: bool,
 }
 
 #[derive(Debug)]
@@ -319,6 +321,11 @@ impl Mover {
         self.has_room() && !self.is_at(plan.to) && plans.all(|other| other.node != plan.node)
     }
 
+    /// Whether the site that the node would leave has what its budget says, by the last [look](Self::look). If it has not, it is repaired soon.
+    pub fn may_leave(&self, plan: &MovePlan) -> bool {
+        plan.from().is_none_or(|site| !self.tallies[site.index()].is_too_high)
+    }
+
     /// Whether another owner holds a site's lock with this word, so that a move to the site would fail now. Under the
     /// published protocol no owner checks before trying.
     pub fn another_holds(&self, lock: u64) -> bool {
@@ -359,6 +366,10 @@ impl Mover {
         for site in (0..self.pool.sites()).map(SiteId::new) {
             if !self.pool.has_site(site) {
                 continue;
+            }
+            if let Some(words) = scan.sites[site.index()] {
+                let tally = &mut self.tallies[site.index()];
+                tally.is_too_high = is_too_high(words.budget, tally.serving, unread);
             }
             let Some(cause) = self.needs_repair(site, scan, unread, now) else { continue };
             if self.has_room() && !self.is_at(site) {
@@ -421,7 +432,7 @@ impl Mover {
         let looked = std::mem::replace(&mut self.looked[site.index()], sequence);
         self.memos[site.index()].counter.note(looked);
         // Free: no node is on its way under it, and its budget is right except for a moment.
-        let Tally { serving, on_their_way, invalid } = self.tallies[site.index()];
+        let Tally { serving, on_their_way, invalid, .. } = self.tallies[site.index()];
         let (found, expected) = (words.budget.floor, self.pool.floor(site));
         let exact = is_exact(words.budget, serving, unread);
         let cause = if let Some(node) = invalid {

@@ -2,6 +2,7 @@
 //! bounded. Nothing here knows what is asked.
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod endpoint;
 mod lines;
 
@@ -22,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+pub use blocking::Blocking;
 pub use endpoint::{Endpoint, EndpointError};
 pub use lines::Lines;
 

@@ -161,6 +161,8 @@ impl Source {
         let is_due = |name: &String| self.undone.get(name).is_none_or(|undone| undone.again <= now);
         plan.join.retain(|member| is_due(&member.name));
         plan.go.retain(|member| is_due(&member.name));
+        // A person may have removed one.
+        self.holds().retain(|name, _| cluster.nodes.values().any(|node| node.name == *name));
         // All is tried, whatever fails.
         self.add(&cluster, &plan.join);
         let go = plan.go.into_iter().map(|Member { name, server }| {
@@ -251,10 +253,11 @@ impl Source {
     fn empty(&self, name: String, ready: BTreeSet<String>) {
         let (holds, run) = (Arc::clone(&self.holds), self.run.clone());
         let hold = move |name: &str| loop {
-            let newest = Roster::read(&run).ok_or_else(|| Failure::new("the roster cannot be read"));
-            let epoch = newest.as_ref().map_or(0, |newest| newest.epoch);
-            let held = newest.and_then(|newest| {
-                let cluster = newest.cluster()?;
+            let Some(newest) = Roster::read(&run) else {
+                return Hold::Failed(Failure::new("the roster cannot be read"));
+            };
+            let epoch = newest.epoch;
+            let held = newest.cluster().and_then(|cluster| {
                 let others = cluster
                     .nodes
                     .entries()

@@ -1,11 +1,11 @@
 //! Which caches have a share of the keys: they take it once they serve, and give it up before they leave.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use sidelong_config::CacheStanding;
+use sidelong_os::Worker;
 
 use super::{Names, await_parts, difference};
 use crate::failure::Failure;
@@ -103,21 +103,18 @@ fn try_to(
 
 /// A thread that has a cache take its share of the keys whenever it has none. It ends with this value.
 pub(crate) struct Entering {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Option<Worker>,
 }
 
 impl Entering {
     /// For the cache of that name, which serves.
     pub(crate) fn start(name: String, place: Place) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let enter = move || {
+        let enter = move |stop: &AtomicBool| {
             let (mut seen, mut failures) = (None, 0);
-            while !stopped.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let newest = roster::epoch(place.run());
                 if newest != seen {
-                    match enter(&name, &place, &stopped) {
+                    match enter(&name, &place, stop) {
                         Ok(()) => (seen, failures) = (newest, 0),
                         Err(Failure(why)) => {
                             failures += 1;
@@ -130,21 +127,9 @@ impl Entering {
                 thread::park_timeout(PAUSE);
             }
         };
-        let thread = thread::Builder::new().name("entering".into()).spawn(enter);
-        let thread =
-            thread.inspect_err(|error| tracing::error!(%error, "it takes no share of the keys")).ok();
-        Entering { stop, thread }
-    }
-}
-
-impl Drop for Entering {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // Its panic was printed where it happened.
-            let _ = thread.join();
-        }
+        let worker = Worker::start("entering", enter);
+        let worker = worker.inspect_err(|error| tracing::error!(%error, "it takes no share of the keys"));
+        Entering { _worker: worker.ok() }
     }
 }
 

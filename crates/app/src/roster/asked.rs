@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 1024;
 const OVER: &str = "over";
 /// Longest wait for a part to answer, which must first be connected to.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
-/// Parts that are asked at once.
+/// Threads that ask at once.
 const ASKED_MAX: usize = 64;
 /// Pause between two attempts meanwhile.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -193,11 +193,12 @@ pub(super) fn secrets(control: &ControlDirectory, parts: &[Part]) -> Vec<Result<
     of_all(parts, |part| answered(|| control.secrets(&part.region)))
 }
 
-fn of_all<T: Send>(parts: &[Part], ask: impl Fn(&Part) -> T + Sync) -> Vec<T> {
+/// What comes of each of these, many at once.
+pub(crate) fn of_all<I: Sync, T: Send>(all: &[I], ask: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let mut found = Vec::new();
-    for some in parts.chunks(ASKED_MAX) {
+    for some in all.chunks(ASKED_MAX) {
         std::thread::scope(|scope| {
-            let asked: Vec<_> = some.iter().map(|part| scope.spawn(|| ask(part))).collect();
+            let asked: Vec<_> = some.iter().map(|one| scope.spawn(|| ask(one))).collect();
             found.extend(
                 asked.into_iter().map(|asked| asked.join().unwrap_or_else(|panic| resume_unwind(panic))),
             );

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 use sidelong_config::{Cluster, ClusterFile, Etcd};
-use sidelong_etcd::{Access, Change, Client, Entry, Error, Found, Heard, If, Keys, Then};
+use sidelong_etcd::{Access, Change, Client, Entry, Error, Found, If, Keys, Then};
 use sidelong_fabric::RunDirectory;
 use sidelong_fabric::control::{Secret, SecretId};
 use sidelong_os::{check_private, open_regular};
@@ -41,6 +41,8 @@ pub(super) struct Entries {
     secret: Secret,
     cluster: String,
     run: RunDirectory,
+    /// Whether the last change may have taken effect, although it has failed.
+    pub(super) is_in_doubt: bool,
 }
 
 /// By which a machine shows in etcd that its parts run: they light the page and the alert, and nothing is decided by them but that a
@@ -101,6 +103,7 @@ impl Entries {
             secret: fabric::secret(cluster)?,
             cluster: cluster.name.clone(),
             run,
+            is_in_doubt: false,
         })
     }
 
@@ -299,12 +302,14 @@ impl Entries {
         let put = |key, value| Then::Put { key, value, lease: None };
         let all = [put(&*key, entry.as_bytes()), put(&*version_key, version.as_bytes())];
         let all = if is_new { &all[..] } else { &all[..1] };
+        self.is_in_doubt = false;
         let stored = match self.client.transact(when, all) {
             Ok(stored) => stored.is_some(),
             Err(error @ Error::Doubtful { .. }) => {
-                let now = self.client.get(Keys::One(&key))?.entries.pop();
+                let now = self.client.get(Keys::One(&key)).ok().and_then(|mut found| found.entries.pop());
                 // Nobody else writes these words.
-                if now.is_none_or(|now| now.value != entry.as_bytes()) {
+                self.is_in_doubt = now.is_none_or(|now| now.value != entry.as_bytes());
+                if self.is_in_doubt {
                     return Err(error.into());
                 }
                 true
@@ -355,9 +360,7 @@ impl Entries {
         begun();
         let mut changes = Vec::new();
         for _ in 0..turns {
-            if let Heard::Changes(_, heard) = watch.next(turn)? {
-                changes = heard;
-            }
+            changes = watch.next(turn)?;
             if !changes.is_empty() || is_over() {
                 break;
             }

@@ -28,8 +28,6 @@ pub(super) const FETCHING: &str = "etcd.lock";
 pub(super) const RESTORED: u64 = 1000;
 /// What is wrong with etcd, if anything.
 pub(super) const TROUBLE: &str = "etcd.trouble";
-/// Most bytes of that which are read.
-const TROUBLE_BYTES_MAX: u64 = 4096;
 /// The latest addition to rosters that this release knows: 1 is that the board may be handed over. A roster that uses a later one is of a newer
 /// release, and this one would drop what that means.
 const KNOWN: u32 = 1;
@@ -313,9 +311,8 @@ impl Roster {
     /// Has the machine keep it for when its run directory is empty, if the file that it has of `cluster` says where.
     pub(super) fn keep_over_restart(&self, cluster: &Cluster) {
         let Some(state) = cluster.etcd.as_ref().and_then(|etcd| etcd.state_dir.as_ref()) else { return };
-        let text = self.entry().ok();
         let written = RunDirectory::open(state).map_err(Failure::from).and_then(|state| {
-            Ok(state.replace(&kept_name(&self.file.cluster.name), text.unwrap_or_default().as_bytes())?)
+            Ok(state.replace(&kept_name(&self.file.cluster.name), self.entry()?.as_bytes())?)
         });
         if let Err(Failure(why)) = written {
             tracing::warn!("after a restart of this machine no part starts without etcd, because {why}");
@@ -416,7 +413,7 @@ pub(crate) fn legible(run: &RunDirectory) -> Result<(), Failure> {
 /// Keeps one that is newer than what is there; it may have been lost, or replaced by an older one.
 ///
 /// # Errors
-/// If it cannot be written, or parts of a cluster of one machine run there, and this one is of several.
+/// If it cannot be written, what is there is of a newer release, or parts of a cluster of one machine run there, and this one is of several.
 pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
     if !is_newest(run, newer)? {
         return Ok(());
@@ -427,7 +424,7 @@ pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
 
 /// Whether a roster is newer than what is there. One that a cluster of one machine has left there is older than any that etcd has.
 fn is_newest(run: &RunDirectory, newer: &Roster) -> Result<bool, Failure> {
-    let Some(here) = Roster::read(run) else { return Ok(true) };
+    let Some(here) = Roster::read(run) else { return legible(run).map(|()| true) };
     if newer.file.etcd.is_none() || here.file.etcd.is_some() {
         return Ok(here.epoch < newer.epoch);
     }
@@ -523,9 +520,7 @@ fn kept_name(cluster: &str) -> String {
 
 /// What is wrong with etcd, as the parts on this machine see it.
 pub(crate) fn trouble(run: &RunDirectory) -> Option<String> {
-    let mut text = String::new();
-    directory(run).read(TROUBLE).ok()?.take(TROUBLE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text).filter(|text| !text.is_empty())
+    read(run, TROUBLE).ok().filter(|text| !text.is_empty())
 }
 
 /// Whether a part on this machine fetches newer rosters.

@@ -240,6 +240,11 @@ impl Place {
         Ok(next)
     }
 
+    /// Whether the last change may have taken effect, although it has failed.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| far.entries().is_in_doubt)
+    }
+
     /// What is known of the part that has that region while it runs.
     pub(crate) fn presence(&self, name: &str, region: String) -> Presence {
         let part = Part { name: name.to_owned(), region, shapes: Vec::new() };

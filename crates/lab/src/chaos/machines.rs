@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,8 @@ pub(super) struct Machines {
     holders: Vec<Process>,
     /// What is later than it was sent, by machine.
     relays: Mutex<BTreeMap<usize, Relay>>,
-    before: File,
+    /// The network and the mounts of the thread before, and its directory: with the mounts it loses that.
+    before: ([File; 2], PathBuf),
     /// Sidelong's, by which nothing outlives this process.
     program: PathBuf,
 }
@@ -56,8 +57,9 @@ impl Machines {
         if let Some((names, instead)) = PROGRAMS.into_iter().find(|(names, _)| find(names).is_none()) {
             return Err(Error::Absent { what: format!("there is no {} here", names[0]), instead });
         }
-        let path = "/proc/thread-self/ns/net";
-        let before = file(path.as_ref(), File::open(path))?;
+        let open = |path: &str| file(path.as_ref(), File::open(path));
+        let namespaces = [open("/proc/thread-self/ns/net")?, open("/proc/thread-self/ns/mnt")?];
+        let before = (namespaces, file(".".as_ref(), std::env::current_dir())?);
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(|error| Error::Absent {
             what: format!("no namespaces can be made: {error}"),
             instead: "run it as root, with CAP_SYS_ADMIN",
@@ -166,15 +168,7 @@ impl Machines {
             Kind::Delay | Kind::Reorder => {
                 return self.delay(machine, &Later { us: LATER_US, reorders: kind == Kind::Reorder });
             }
-            Kind::Kill
-            | Kind::Stop
-            | Kind::Crash
-            | Kind::Full
-            | Kind::Old
-            | Kind::Descriptors
-            | Kind::Truncate
-            | Kind::Scribble
-            | Kind::Etcd => return Ok(()),
+            _ => return Ok(()),
         };
         told("nft", &["-f", "-"], holder, &rules)
     }
@@ -216,8 +210,13 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        if let Err(error) = setns(&self.before, CloneFlags::CLONE_NEWNET) {
-            tracing::warn!("this thread stays in the network that it made: {error}");
+        let ([net, mounts], directory) = &self.before;
+        let back = setns(net, CloneFlags::CLONE_NEWNET)
+            .and_then(|()| setns(mounts, CloneFlags::CLONE_NEWNS))
+            .map_err(io::Error::from)
+            .and_then(|()| std::env::set_current_dir(directory));
+        if let Err(error) = back {
+            tracing::warn!("this thread stays in a namespace that it made: {error}");
         }
     }
 }

@@ -4,6 +4,8 @@ use sidelong_layout::{Budget, EdgeId, Lock, NodeId, Ownership, SiteId};
 use sidelong_reconfig::{Cause, Mover, Protocol, Report, Scan, SiteWords, Task};
 use sidelong_state::{Op, Outcome, Pool, Reply, Step, Time, Timing, Word};
 
+use crate::support::plan::plan;
+
 const SITE: SiteId = SiteId::new(0);
 const NODE: NodeId = NodeId::new(0);
 const FLOOR: u16 = 1;
@@ -95,6 +97,23 @@ fn each_kind_of_wrong_word_is_put_right_after_two_leases() {
     cluster.ownership = u64::MAX;
     cluster.budget = Budget { floor: 0, current: 16_383, generation: 0 };
     assert_eq!(cluster.repaired_after(50_000, TWO_LEASES), Cause::Abandoned);
+}
+
+/// The memory of a node that had just come was lost, and it serves its old site again.
+#[test]
+fn a_site_gives_no_node_while_its_budget_counts_one_that_is_elsewhere() {
+    let mut cluster = Cluster::new();
+    let own = Ownership::decode(cluster.ownership, 1).unwrap();
+    let away = plan(NODE, own, SiteId::new(0));
+    assert_eq!(cluster.look(10_000), None);
+    assert!(cluster.mover.may_leave(&away));
+    cluster.budget = Budget { current: 2, ..cluster.budget };
+    assert_eq!(cluster.look(10_001), None, "it is not repaired yet");
+    assert!(!cluster.mover.may_leave(&away));
+    assert!(cluster.mover.may_leave(&plan(NODE, Ownership { site: None, ..own }, SITE)), "it leaves no site");
+    assert!(cluster.look(10_001 + TWO_LEASES).is_some());
+    assert_eq!(cluster.look(10_002 + TWO_LEASES), None);
+    assert!(cluster.mover.may_leave(&away));
 }
 
 /// Two edges whose cluster files have other floors would put each other's right without end.

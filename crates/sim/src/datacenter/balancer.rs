@@ -213,7 +213,7 @@ impl State {
         if let Some(gate) = gate {
             gate.show(decisions.outlooks, now);
         }
-        let plan = decisions.plan?;
+        let plan = decisions.plan.filter(|plan| mover.may_leave(plan))?;
         mover.begin(plan, now);
         Some(plan.reason.need)
     }

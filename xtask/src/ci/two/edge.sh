@@ -70,7 +70,10 @@ modprobe sch_netem || exit
 sites=(beta alpha)
 for fault in "$@"; do
     echo "$fault"
-    $fault || exit
+    $fault || {
+        echo "cannot be made"
+        exit 1
+    }
     # An age shows what is away once it is 3 s.
     sleep 4
     await both_answer

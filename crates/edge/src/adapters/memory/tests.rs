@@ -183,6 +183,10 @@ fn chosen_once_lost(files: &[&str]) -> [String; 2] {
     show(&mut adapter, draining);
     assert!(adapter.front(&view, left).is_some());
 
+    if files.len() > 1 {
+        // Its copy of who serves what does not count any more (OWNERS_NS_MAX of fronts/lib/front.c).
+        std::thread::sleep(Duration::from_millis(150));
+    }
     for name in files {
         let path = directory.path().join(format!("web.{name}.region"));
         std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
@@ -203,8 +207,8 @@ fn chosen_once_lost(files: &[&str]) -> [String; 2] {
 fn a_node_has_left_a_site_for_workers_that_lose_the_choice_too() {
     assert_eq!(chosen_once_lost(&["choice"]), ["1", "1"]);
     assert_eq!(chosen_once_lost(&["workers"]), ["1", "1"]);
-    // Nothing says so: the worker goes by its copy of what the front said when it looked.
-    assert_eq!(chosen_once_lost(&["workers", "choice"]), ["0", "1"]);
+    // Nothing says so, nor that the other one has not left.
+    assert_eq!(chosen_once_lost(&["workers", "choice"]), ["-1", "-1"]);
 }
 
 #[test]
