@@ -66,6 +66,9 @@ impl Next {
     }
 }
 
+/// Fronts, and names of what joins or leaves beside them.
+type Beside<'a> = (Vec<&'a FrontEntry>, Vec<&'a str>);
+
 impl Reload {
     /// Of the cluster that runs by `file` from now on. The file is checked.
     ///
@@ -155,7 +158,7 @@ impl Reload {
     }
 
     /// The proxies of other makes that have no server of nodes that join until an operator adds one, and the names of these nodes.
-    pub fn proxies(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
+    pub fn proxies(&self) -> Beside<'_> {
         let lacks = |front: &FrontEntry| match front.proxy {
             Proxy::Nginx | Proxy::Httpd => true,
             Proxy::Envoy | Proxy::Haproxy => front.add_servers.is_none(),
@@ -165,24 +168,19 @@ impl Reload {
     }
 
     /// The proxies that send requests to a site by rules of their own, and the names of sites that join.
-    pub fn proxies_of_sites(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
+    pub fn proxies_of_sites(&self) -> Beside<'_> {
         let has_rules = |front: &FrontEntry| !matches!(front.proxy, Proxy::Connect | Proxy::Library);
         self.beside("site.", |change| change.old.is_none(), has_rules)
     }
 
     /// The HAProxys that have, if their own file has servers of nodes that leave, requests for them after their next reload, and the names
     /// of these nodes.
-    pub fn haproxys_of_leaving(&self) -> (Vec<&FrontEntry>, Vec<&str>) {
+    pub fn haproxys_of_leaving(&self) -> Beside<'_> {
         self.beside("node.", |change| change.new.is_none(), |front| front.proxy == Proxy::Haproxy)
     }
 
     /// The names of whole entries of a kind that change so, and if there are any, such fronts.
-    fn beside(
-        &self,
-        kind: &str,
-        how: impl Fn(&Change) -> bool,
-        is_it: impl Fn(&FrontEntry) -> bool,
-    ) -> (Vec<&FrontEntry>, Vec<&str>) {
+    fn beside(&self, kind: &str, how: fn(&Change) -> bool, is_it: fn(&FrontEntry) -> bool) -> Beside<'_> {
         let changes = self.changes.iter().filter(|change| change.key.split('.').count() == 2 && how(change));
         let names: Vec<_> = changes.filter_map(|change| change.key.strip_prefix(kind)).collect();
         let fronts = self.file.fronts.iter().filter(|front| !names.is_empty() && is_it(front));
