@@ -27,8 +27,13 @@ int main(int count, char **words)
     }
     /* Who asks waits for each. */
     setvbuf(stdout, NULL, _IOLBF, 0);
-    while (scanf("%" SCNu64 " %" SCNu64, &ticket, &random) == 2)
+    while (scanf("%" SCNu64 " %" SCNu64, &ticket, &random) == 2) {
+        uint64_t age_ns;
+
+        /* As each request does, which chooses by the present time. */
+        sidelong_controls(front, &age_ns);
         printf("%d\n",
                sidelong_choose_at(front, &site, strtoull(words[3], NULL, 10), ticket, random, NULL, NULL));
+    }
     return 0;
 }

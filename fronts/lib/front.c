@@ -19,8 +19,8 @@
 #define REOPEN_NS 100000000ull
 /* What the front says is copied so often, for when its file is cut short. Who serves what is copied at each of its scans. */
 #define KEEP_NS 100000000ull
-/* Of that, a copy that is older counts for nothing once both files are lost: nodes may have left since. */
-#define OWNERS_NS_MAX 100000000ull
+/* Less often where there are many nodes: so long for each, of which a copy takes some ns. */
+#define OWNER_NS 10000ull
 /* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
 #define MAPPINGS_MAX 64
 #define PATH_BYTES 512
@@ -111,14 +111,13 @@ static void copy_words(_Atomic uint64_t *to, const _Atomic uint64_t *from, size_
 
 /*
  * Fills memory with what the front said last: a copy of that, and which site each node served at the very last. The other file has
- * that. If it is lost as well, that is as of the last scan before a request, unless that is long ago: then no node is known to serve a site.
+ * that. If it is lost as well, that is as of the scan at which this process looked last.
  */
 static void restore(const struct mapping *map, struct choice_region *choice)
 {
     const _Atomic uint64_t *kept = &map->kept[atomic_load(&map->kept_at) * map->kept_words];
     const _Atomic uint64_t *owners = &map->owners[atomic_load(&map->owners_at) * map->nodes];
     struct choice_node *node = (void *)&choice->site[map->sites];
-    bool is_recent = sidelong_now_ns() - atomic_load(&map->owners_ns) <= OWNERS_NS_MAX;
 
     copy_words((void *)choice, kept, map->kept_words);
     for (uint32_t i = 0; i < map->nodes; i++) {
@@ -131,7 +130,7 @@ static void restore(const struct mapping *map, struct choice_region *choice)
     atomic_thread_fence(memory_order_acquire);
     bool is_known = map->workers->header.magic == MAGIC;
     for (uint32_t i = 0; i < map->nodes && !is_known; i++)
-        atomic_store(&node[i].ownership, is_recent ? atomic_load(&owners[i]) : 0);
+        atomic_store(&node[i].ownership, atomic_load(&owners[i]));
 }
 
 /*
@@ -438,6 +437,7 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
     atomic_store(&mappings[place], map);
     keep(map);
     keep_owners(map, atomic_load(&map->choice->time_ns), sidelong_now_ns());
+    atomic_store(&map->life, life_of(map));
     atomic_store(&front->current, map);
     return 0;
 }
@@ -503,9 +503,9 @@ static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
         return map;
     }
     uint64_t scan_ns = atomic_load_explicit(&map->choice->time_ns, memory_order_acquire);
-    /* Where nothing is new, that is known, too. */
-    if (scan_ns != atomic_load_explicit(&map->owners_scan, memory_order_relaxed)
-        || now_ns - atomic_load_explicit(&map->owners_ns, memory_order_relaxed) >= OWNERS_NS_MAX / 2)
+    uint64_t age_ns = now_ns - atomic_load_explicit(&map->owners_ns, memory_order_relaxed);
+    bool is_new = scan_ns != atomic_load_explicit(&map->owners_scan, memory_order_relaxed);
+    if (is_new && age_ns >= map->nodes * OWNER_NS)
         keep_again(map, scan_ns, now_ns);
     return map;
 }

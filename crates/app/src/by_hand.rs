@@ -160,8 +160,13 @@ impl Hand {
                     continue;
                 }
             };
-            // It has less than it could give by that, and a mover repairs it.
-            if !plan.force && plan.from().is_some_and(|site| self.links.budget_is_too_high(site)) {
+            // It has less than it could give by that, and a mover repairs it, if there is one.
+            let leaves = plan.expected.serving_site().filter(|site| plan.goal.site() != Some(*site));
+            let is_awaited = !plan.force && began.elapsed() < BUSY_MAX;
+            if is_awaited && leaves.is_some_and(|site| self.links.budget_is_too_high(site)) {
+                if self.is_behind() {
+                    return Err(Failure::new(CHANGED));
+                }
                 self.rest(deadline)?;
                 continue;
             }

@@ -321,7 +321,8 @@ impl Mover {
         self.has_room() && !self.is_at(plan.to) && plans.all(|other| other.node != plan.node)
     }
 
-    /// Whether the site that the node would leave has what its budget says, by the last [look](Self::look). If it has not, it is repaired soon.
+    /// Whether the site that the node would leave may have what its budget says, by the last [look](Self::look). If it has not, it is repaired
+    /// two leases after its lock was last held.
     pub fn may_leave(&self, plan: &MovePlan) -> bool {
         plan.from().is_none_or(|site| !self.tallies[site.index()].is_too_high)
     }

@@ -413,7 +413,7 @@ pub(crate) fn legible(run: &RunDirectory) -> Result<(), Failure> {
 /// Keeps one that is newer than what is there; it may have been lost, or replaced by an older one.
 ///
 /// # Errors
-/// If it cannot be written, what is there is of a newer release, or parts of a cluster of one machine run there, and this one is of several.
+/// If it cannot be written, or parts of a cluster of one machine run there, and this one is of several.
 pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
     if !is_newest(run, newer)? {
         return Ok(());
@@ -424,7 +424,8 @@ pub(crate) fn keep(run: &RunDirectory, newer: &Roster) -> Result<(), Failure> {
 
 /// Whether a roster is newer than what is there. One that a cluster of one machine has left there is older than any that etcd has.
 fn is_newest(run: &RunDirectory, newer: &Roster) -> Result<bool, Failure> {
-    let Some(here) = Roster::read(run) else { return legible(run).map(|()| true) };
+    // One of a newer release cannot be read, and has an epoch nevertheless.
+    let Some(here) = Roster::read(run) else { return Ok(epoch(run).is_none_or(|epoch| epoch < newer.epoch)) };
     if newer.file.etcd.is_none() || here.file.etcd.is_some() {
         return Ok(here.epoch < newer.epoch);
     }

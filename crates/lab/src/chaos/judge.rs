@@ -161,8 +161,6 @@ fn excuses(fault: &Made, made: &[Made], one: &Asked) -> bool {
     // nginx and HAProxy go on without the fronts that lead them.
     let client_facing = ["edge1", "nginx", "haproxy"][one.front];
     let is_its = match &fault.part {
-        // By overwritten memory no node is known to serve a site, until the front has begun anew.
-        Some(part) if fault.kind == Kind::Scribble => part.starts_with(client_facing),
         Some(part) => part == client_facing,
         None => fault.machine == machine,
     };
@@ -244,9 +242,9 @@ fn below_floor(looks: &[Look]) -> Option<Below> {
         let unread = look.nodes.iter().filter(|(_, said)| said.is_none()).count();
         for site in &look.sites {
             let there = look.serving(site.slot);
-            if there + unread >= site.floor {
+            if there >= site.floor {
                 since.remove(&site.slot);
-            } else {
+            } else if there + unread < site.floor {
                 let (times, first) = since.entry(site.slot).or_insert((0, look));
                 *times += 1;
                 let lasted = look.until - first.from;
@@ -344,10 +342,6 @@ mod tests {
         ] {
             let late = judge(&made, &[failed([15_500, 15_600])], &[], on).late;
             assert_eq!(late.is_empty(), is_excused, "{made:?}");
-        }
-        for (kind, is_excused) in [(Kind::Scribble, true), (Kind::Truncate, false)] {
-            let fault = Made { kind, ..fault(Some("edge1's"), 1) };
-            assert_eq!(excused(fault, [5_000, 5_100]), is_excused, "{kind:?}");
         }
         let late = judge(&[fault(None, 2)], &[failed([1_200, 1_300])], &[], on).late;
         assert_eq!(late, [(after(began, 1_200), "edge1 for alpha: no".to_owned())]);

@@ -210,6 +210,8 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
+        // Their threads share what is to be changed.
+        self.relays().clear();
         let ([net, mounts], directory) = &self.before;
         let back = setns(net, CloneFlags::CLONE_NEWNET)
             .and_then(|()| setns(mounts, CloneFlags::CLONE_NEWNS))
