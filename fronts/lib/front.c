@@ -19,7 +19,7 @@
 #define REOPEN_NS 100000000ull
 /* What the front says is copied so often, for when its file is cut short. Who serves what is copied at each of its scans. */
 #define KEEP_NS 100000000ull
-/* Less often where there are many nodes: so long for each, of which a copy takes some ns. */
+/* But there is as much between two copies for each node, so that copies take a thousandth of the time at most. */
 #define OWNER_NS 10000ull
 /* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
 #define MAPPINGS_MAX 64
@@ -61,10 +61,9 @@ struct mapping {
     size_t kept_words;
     /* The whole one: 0 or 1. */
     _Atomic size_t kept_at;
-    /* Likewise which site each node serves, when that was copied, and as of which scan. */
+    /* Likewise which site each node serves, and as of which scan. */
     _Atomic uint64_t *owners;
-    _Atomic uint64_t owners_ns;
-    _Atomic uint64_t owners_scan;
+    _Atomic uint64_t owners_scan_ns;
     _Atomic size_t owners_at;
     /* The front's life in which the files were last compared with those that are mapped. */
     _Atomic uint64_t life;
@@ -383,7 +382,7 @@ static void keep(struct mapping *map)
 }
 
 /* Likewise which site each node serves as of the scan of that time. Under `changing`. */
-static void keep_owners(struct mapping *map, uint64_t scan_ns, uint64_t now_ns)
+static void keep_owners(struct mapping *map, uint64_t scan_ns)
 {
     size_t other = 1 - atomic_load(&map->owners_at);
     _Atomic uint64_t *owners = &map->owners[other * map->nodes];
@@ -395,8 +394,7 @@ static void keep_owners(struct mapping *map, uint64_t scan_ns, uint64_t now_ns)
     if (map->choice->header.magic != MAGIC)
         return;
     atomic_store(&map->owners_at, other);
-    atomic_store(&map->owners_ns, now_ns);
-    atomic_store_explicit(&map->owners_scan, scan_ns, memory_order_relaxed);
+    atomic_store_explicit(&map->owners_scan_ns, scan_ns, memory_order_relaxed);
 }
 
 /* Opens the files anew, if they are others than those that are mapped. Under `changing`. */
@@ -436,7 +434,7 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
     /* From now on a file that is cut short ends nobody, so from now on it may be read. */
     atomic_store(&mappings[place], map);
     keep(map);
-    keep_owners(map, atomic_load(&map->choice->time_ns), sidelong_now_ns());
+    keep_owners(map, atomic_load(&map->choice->time_ns));
     atomic_store(&map->life, life_of(map));
     atomic_store(&front->current, map);
     return 0;
@@ -486,7 +484,7 @@ static RARE void keep_again(struct mapping *map, uint64_t scan_ns, uint64_t now_
         return;
     if (is_due(&map->kept_ns, now_ns, KEEP_NS))
         keep(map);
-    keep_owners(map, scan_ns, now_ns);
+    keep_owners(map, scan_ns);
     pthread_mutex_unlock(&changing);
 }
 
@@ -503,9 +501,7 @@ static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
         return map;
     }
     uint64_t scan_ns = atomic_load_explicit(&map->choice->time_ns, memory_order_acquire);
-    uint64_t age_ns = now_ns - atomic_load_explicit(&map->owners_ns, memory_order_relaxed);
-    bool is_new = scan_ns != atomic_load_explicit(&map->owners_scan, memory_order_relaxed);
-    if (is_new && age_ns >= map->nodes * OWNER_NS)
+    if (scan_ns - atomic_load_explicit(&map->owners_scan_ns, memory_order_relaxed) >= map->nodes * OWNER_NS)
         keep_again(map, scan_ns, now_ns);
     return map;
 }

@@ -222,7 +222,9 @@ impl Agents {
             match begun {
                 Ok(running) => {
                     self.failed.remove(&node.name);
-                    self.returning.iter_mut().for_each(|returning| _ = returning.remove(&node.name));
+                    if let Some(returning) = &mut self.returning {
+                        returning.remove(&node.name);
+                    }
                     self.running.insert(node.name.clone(), Agent { node, running });
                 }
                 Err(Failure(why)) => {

@@ -74,7 +74,7 @@ pub(crate) fn without_hold(last: (NodeState, Option<SiteId>)) -> (NodeState, Opt
 }
 
 /// What the fronts answer.
-fn ask(control: &Arc<ControlDirectory>, parts: &Parts, node: &str) -> Vec<Vec<u8>> {
+fn ask(control: &ControlDirectory, parts: &Parts, node: &str) -> Vec<Vec<u8>> {
     let regions: Vec<_> = parts.cluster.fronts.values().map(|front| front_region(&front.name)).collect();
     let told = of_all(&regions, |region| answered(|| control.exchange(region, LAST_SEEN, node.as_bytes())));
     told.into_iter().filter_map(Result::ok).collect()

@@ -358,11 +358,11 @@ impl Steps<'_> {
 
     /// Has all go by the first roster again, because of `why`. Edges that have ended stay so, and nodes whose site closed are free.
     fn undo(&mut self, Failure(why): &Failure, left: &Members) -> Failure {
-        if self.last.epoch == self.first.epoch && self.place.is_in_doubt() {
-            return Failure::new(format!("{why}. `sidelong cluster show` tells what it has"));
-        }
         if self.last.epoch == self.first.epoch {
-            return Failure::new(format!("nothing is changed, because {why}"));
+            return Failure::new(match self.place.is_in_doubt() {
+                true => format!("{why}. `sidelong cluster show` tells what etcd has"),
+                false => format!("nothing is changed, because {why}"),
+            });
         }
         // One that has joined and has its share already hands it back.
         let joined = |roster: &Roster| -> Names {

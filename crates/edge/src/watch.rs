@@ -389,6 +389,14 @@ impl Watch {
     fn drive(&mut self, tick: &mut Tick) {
         while let Some(report) = self.mover.drive(&mut self.links, clock::now, |_| ()) {
             if report.moved() {
+                // Not only at the next scan: a node that begins anew asks fronts what it served, and nobody else may have read that it came.
+                if let Some(node) = report.plan().map(|plan| plan.node)
+                    && let Some(own) = self.links.left_as(node)
+                    && self.view.ownership(node).is_none_or(|seen| seen.generation < own.generation)
+                    && self.view.see(node, own)
+                {
+                    self.view.relist();
+                }
                 // All have said that the node had left.
                 for (slot, since) in tick.waiting.iter_mut().enumerate() {
                     if let (Some(_), Some(front), Some(metrics)) =
@@ -400,14 +408,6 @@ impl Watch {
             } else if let Some(front) = report.silent_front() {
                 tick.waiting.resize(tick.waiting.len().max(front.index() + 1), None);
                 tick.waiting[front.index()].get_or_insert(report.began);
-            }
-            // Not only at the next scan: a node that begins anew asks fronts what it served, and nobody else may have read that it came.
-            let of = report.plan().filter(|_| report.moved()).map(|plan| plan.node);
-            if let Some((node, own)) = of.and_then(|node| Some((node, self.links.left_as(node)?)))
-                && self.view.ownership(node).is_none_or(|seen| seen.generation < own.generation)
-                && self.view.see(node, own)
-            {
-                self.view.relist();
             }
             if let Some(metrics) = &self.metrics {
                 match report.plan() {
