@@ -14,6 +14,8 @@ use crate::vm::TIMED_OUT;
 
 /// Emulation, and whatever else the machine does, stretch what a guest runs.
 const LIMIT: &str = "20m";
+/// A guest whose CPUs stand still prints nothing more. The longest test takes two minutes.
+const SILENCE: &str = "6m";
 /// Cargo hands the test binaries to what this variable names.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// The client comes again until the server listens.
@@ -81,7 +83,7 @@ pub(super) fn two(run: &mut Run, faults: &[&str]) -> Result<(), Failure> {
 /// What guests print. One that stands still gets a second try: emulated CPUs do, once in some dozens of boots.
 fn in_guest(run: &mut Run, args: &[&str]) -> Result<String, Failure> {
     let mut vm = Command::new(&run.here);
-    vm.args(["vm", "--timeout", LIMIT]).args(args);
+    vm.args(["vm", "--timeout", LIMIT, "--silence", SILENCE]).args(args);
     announce(&vm);
     run.tally.begin(GUEST, 1);
     let before = run.tally.clone();

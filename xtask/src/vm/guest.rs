@@ -94,15 +94,15 @@ impl Guest {
         self.dir.join("up").exists()
     }
 
-    /// Passes on what the command has printed since the last time.
-    pub(super) fn pass_on(&mut self) -> Result<(), Error> {
+    /// Passes on what the command has printed since the last time: how many bytes.
+    pub(super) fn pass_on(&mut self) -> Result<u64, Error> {
         let [stdout, stderr] = &mut self.printed;
         let mut pass_on = || {
-            io::copy(stdout, &mut io::stdout())?;
+            let bytes = io::copy(stdout, &mut io::stdout())?;
             io::stdout().flush()?;
-            io::copy(stderr, &mut io::stderr())
+            Ok(bytes + io::copy(stderr, &mut io::stderr())?)
         };
-        pass_on().map(drop).map_err(|source| Error::Output { source })
+        pass_on().map_err(|source| Error::Output { source })
     }
 
     /// The exit code of its command, once it is off: `None` inside where the command had none.

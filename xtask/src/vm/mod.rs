@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// End the guest after this time, its start included: 90s, 5m
     #[arg(long, value_parser = duration, default_value = "300s")]
     timeout: Duration,
+    /// End the guest when it has printed nothing for this time [default: no limit].
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    silence: Option<Duration>,
     /// Print the end of the guest's console, too.
     #[arg(long, short)]
     verbose: bool,
@@ -87,7 +90,8 @@ pub(crate) fn run(args: &Args) -> Result<u8, Error> {
         let out = out.as_deref();
         let machine = Machine { accelerator, kernel: &kernel.image, initramfs: &initramfs, out };
         let up_by = end.min(Instant::now() + boot_limit);
-        Run { guests: start(args, &machine, &dir)?, signal: &signal, up_by, end, args }.see_through()
+        let guests = start(args, &machine, &dir)?;
+        Run { guests, signal: &signal, up_by, end, heard: Instant::now(), args }.see_through()
     };
     let why = match File::options().read(true).write(true).open("/dev/kvm") {
         Ok(_) => match on(KVM) {
@@ -137,6 +141,8 @@ struct Run<'a> {
     signal: &'a AtomicUsize,
     up_by: Instant,
     end: Instant,
+    /// When a guest last printed something, or was not ready yet.
+    heard: Instant,
     args: &'a Args,
 }
 
@@ -161,7 +167,9 @@ impl Run<'_> {
         for guest in &mut self.guests {
             let ended = guest.ended()?;
             // What it printed before it ended is there by now.
-            guest.pass_on()?;
+            if guest.pass_on()? > 0 || !guest.is_up() {
+                self.heard = now;
+            }
             codes.push(match ended {
                 Some(None) if guest.is_up() => return Err(guest.lost()),
                 Some(None) => return Err(guest.not_up()),
@@ -178,10 +186,15 @@ impl Run<'_> {
             0 => {}
             signal => return Ok(Some(128 | u8::try_from(signal).unwrap_or_default())),
         }
-        if now < self.end {
-            return Ok(None);
+        match self.args.silence {
+            _ if now >= self.end => {
+                eprintln!("xtask: the command was not done after {:?}: see --timeout", self.args.timeout);
+            }
+            Some(limit) if now - self.heard >= limit => {
+                eprintln!("xtask: the command printed nothing for {limit:?}: see --silence");
+            }
+            _ => return Ok(None),
         }
-        eprintln!("xtask: the command was not done after {:?}: see --timeout", self.args.timeout);
         for guest in &self.guests {
             eprintln!("xtask: the end of its console:{}", guest.console());
         }
