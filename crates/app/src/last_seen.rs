@@ -1,22 +1,28 @@
 //! What the fronts last saw of a node. Where memory ends with its process, a node that starts again goes on as that: it serves the site that it
 //! served, or is held. Without it a process that is replaced would take nodes out of the sites that need them.
 //!
-//! Movers repair any legal word, so that nothing else than the answers of the fronts is needed, and a front that does not answer is not waited for.
+//! Movers repair any legal word, so that nothing else than the answers of the fronts is needed. No node lands at another site before all
+//! fronts have seen that it leaves. So if the newest that a front has seen of it is that it serves, it serves that site. If that is a
+//! node on its way, only a front that says nothing may have seen where it came, and send it requests of that site: that front is waited for, and
+//! so is any front if none says anything of a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sidelong_edge::View;
+use sidelong_fabric::Error;
 use sidelong_fabric::control::ControlDirectory;
 use sidelong_layout::{NodeId, NodeState, Ownership, SITES_MAX, SiteId};
-use sidelong_reconfig::front_region;
+use sidelong_reconfig::{front_region, words_region};
 
 use crate::fabric::{Exposer, LAST_SEEN, control};
 use crate::parts::Parts;
 use crate::roster::{answered, of_all};
 
-/// Longest wait for fronts that go by an older roster, and the pause between two looks.
+/// Longest wait for fronts that go by an older roster, and for those that say nothing. Then the node is free, which any mover may end.
 const ADOPT_MAX: Duration = Duration::from_secs(2);
+const SILENT_MAX: Duration = Duration::from_secs(10);
+/// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Answers for a front.
@@ -43,18 +49,25 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
     if parts.fabric.shares_memory() || parts.fabric.is_of_one_machine() {
         return None;
     }
-    let (control, deadline) = (control(&parts.cluster).ok()?, Instant::now() + ADOPT_MAX);
+    let (control, began) = (control(&parts.cluster).ok()?, Instant::now());
+    let has_begun = parts.run.ended(&words_region(node)).is_some();
+    let mut was_told = false;
     let (own, site) = loop {
-        let told = ask(&control, parts, node);
-        let told: Vec<_> = told.iter().filter_map(|told| decoded(told)).collect();
-        // One that goes by an older roster may mean a member of the name that has left since.
-        let by_it = told.iter().filter(|(epoch, ..)| *epoch >= parts.cluster.epoch);
-        // Generations only grow, from one life of a node to the next, too.
-        if let Some((_, own, site)) = by_it.max_by_key(|(_, own, _)| own.generation) {
-            break (*own, (*site).to_owned());
+        let Told { answers, silent } = ask(&control, parts, node);
+        let told: Vec<_> = answers.iter().filter_map(|told| decoded(told)).collect();
+        let known = newest(&told, parts.cluster.epoch);
+        match (wait(known.map(|(own, _)| own), has_begun, silent.is_some()), known) {
+            (Wait::For(what), _) if began.elapsed() < what => {}
+            (Wait::No, Some((own, site))) => break (own, site.to_owned()),
+            (Wait::No, None) if told.is_empty() || began.elapsed() >= ADOPT_MAX => return None,
+            (Wait::No, None) => {}
+            // Where it came, nobody says.
+            (Wait::For(_), _) => return Some((NodeState::Free, None)),
         }
-        if told.is_empty() || Instant::now() >= deadline {
-            return None;
+        if let Some(front) = silent.filter(|_| !std::mem::replace(&mut was_told, true)) {
+            tracing::warn!(
+                "{node} does not begin yet: {front} may have seen which site it serves, and says nothing"
+            );
         }
         std::thread::sleep(PAUSE);
     };
@@ -68,16 +81,60 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
     })
 }
 
+/// Whether more answers are waited for.
+#[derive(PartialEq, Debug)]
+enum Wait {
+    No,
+    /// For so long since the first was asked for.
+    For(Duration),
+}
+
+/// By the newest word that a front has seen, whether the node has begun before, and whether a front says nothing.
+fn wait(newest: Option<Ownership>, has_begun: bool, is_silent: bool) -> Wait {
+    let is_known = match newest.map(|own| own.state) {
+        Some(NodeState::Draining | NodeState::Changing) => false,
+        Some(_) => true,
+        None => !has_begun,
+    };
+    if is_known || !is_silent { Wait::No } else { Wait::For(SILENT_MAX) }
+}
+
+/// The newest of what fronts have seen, by a roster that is not older than `epoch`: another one may mean a member of the name that has left
+/// since. Generations only grow, from one life of a node to the next, too.
+fn newest<'a>(told: &[(u64, Ownership, &'a str)], epoch: u64) -> Option<(Ownership, &'a str)> {
+    let by_it = told.iter().filter(|(of, ..)| *of >= epoch);
+    by_it.max_by_key(|(_, own, _)| own.generation).map(|(_, own, site)| (*own, *site))
+}
+
 /// As what a node begins that is not held any more. No request is left there, so any site may have it.
 pub(crate) fn without_hold(last: (NodeState, Option<SiteId>)) -> (NodeState, Option<SiteId>) {
     if last.0 == NodeState::Held { (NodeState::Free, None) } else { last }
 }
 
 /// What the fronts answer.
-fn ask(control: &ControlDirectory, parts: &Parts, node: &str) -> Vec<Vec<u8>> {
-    let regions: Vec<_> = parts.cluster.fronts.values().map(|front| front_region(&front.name)).collect();
-    let told = of_all(&regions, |region| answered(|| control.exchange(region, LAST_SEEN, node.as_bytes())));
-    told.into_iter().filter_map(Result::ok).collect()
+struct Told {
+    answers: Vec<Vec<u8>>,
+    /// The name of one that says nothing, and may live.
+    silent: Option<String>,
+}
+
+fn ask(control: &ControlDirectory, parts: &Parts, node: &str) -> Told {
+    let lost = &parts.cluster.standing.lost;
+    let fronts = parts.cluster.fronts.values().filter(|front| front.fabric_listen.is_some());
+    let fronts: Vec<_> = fronts.filter(|front| !lost.contains(&front.name)).collect();
+    let told = of_all(&fronts, |front| {
+        let region = front_region(&front.name);
+        match answered(|| control.exchange(&region, LAST_SEEN, node.as_bytes())) {
+            Ok(told) => Ok(Some(told)),
+            // It has not seen the node.
+            Err(Error::Declined { .. }) => Ok(None),
+            // The requests of a proxy go on when its front has ended.
+            Err(_) if front.controls.is_none() && control.has_ended(&region, None) => Ok(None),
+            Err(_) => Err(front.name.clone()),
+        }
+    });
+    let silent = told.iter().find_map(|told| told.as_ref().err().cloned());
+    Told { answers: told.into_iter().filter_map(|told| told.ok()?).collect(), silent }
 }
 
 /// The epoch by which a front goes, the word that it saw, and the name of the site in that.
@@ -86,4 +143,31 @@ fn decoded(told: &[u8]) -> Option<(u64, Ownership, &str)> {
     let (word, site) = told.split_first_chunk()?;
     let own = Ownership::decode(u64::from_le_bytes(*word), SITES_MAX)?;
     Some((u64::from_le_bytes(*epoch), own, std::str::from_utf8(site).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_front_that_says_nothing_is_waited_for_where_it_alone_may_know_where_a_node_came() {
+        let word =
+            |state, generation| Ownership { state, site: Some(SiteId::new(0)), next: None, generation };
+        let [serves, leaves] = [NodeState::Serving, NodeState::Draining].map(|state| word(state, 7));
+        let long = Wait::For(SILENT_MAX);
+        assert_eq!(wait(Some(leaves), true, true), long);
+        assert_eq!(wait(None, true, true), long);
+        // It has landed nowhere else since, or everybody was asked, or it has never begun.
+        for (newest, has_begun, is_silent) in [
+            (Some(serves), true, true),
+            (Some(leaves), true, false),
+            (None, true, false),
+            (None, false, true),
+        ] {
+            assert_eq!(wait(newest, has_begun, is_silent), Wait::No);
+        }
+        let told = [(4, word(NodeState::Serving, 9), "old"), (5, leaves, "alpha"), (6, serves, "beta")];
+        assert_eq!(newest(&told, 5).unwrap().0.generation, 7);
+        assert_eq!(newest(&told[..1], 5), None);
+    }
 }

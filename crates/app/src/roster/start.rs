@@ -117,12 +117,33 @@ pub(super) fn is_newest(cluster: &Cluster) -> bool {
     let run = RunDirectory::at(&cluster.run_dir);
     let knows =
         |newest: &Roster| newest.epoch <= cluster.epoch || newest.has_members_of(&Roster::from(cluster));
-    // The other parts were asked as it entered, and nobody but etcd has had newer ones since.
-    match Place::new(cluster).and_then(|place| place.newest_soon()) {
-        Ok(Some(found)) => knows(&found),
-        // Where nothing can be asked, it goes by what it knows.
-        _ => newest(cluster, &run).map_or(true, |newest| knows(&newest)),
+    let Ok(place) = Place::new(cluster) else { return true };
+    let here = Roster::from_etcd(&run).unwrap_or_else(|| Roster::from(cluster));
+    // The other parts were asked as it entered, and nobody but etcd has had newer ones since. Where nothing can be asked, it goes by what it
+    // knows.
+    match ask(&place, &here) {
+        (Ok(Some(found)), _) => knows(&found),
+        (_, told) => {
+            let told = told.unwrap_or_else(|| place.newer_of_peers(&here));
+            knows(&told.ok().and_then(|told| told.newer).unwrap_or(here))
+        }
     }
+}
+
+/// What etcd has, if it has it soon. Where it takes its time, the parts are asked meanwhile which roster they have that is newer than the
+/// one that is here.
+fn ask(place: &Place, here: &Roster) -> (Result<Option<Roster>, Failure>, Option<Result<Told, Failure>>) {
+    std::thread::scope(|scope| {
+        let (answer, answered) = mpsc::sync_channel(1);
+        scope.spawn(move || _ = answer.send(place.newest_soon()));
+        match answered.recv_timeout(ETCD_FIRST) {
+            Ok(asked) => (asked, None),
+            Err(_) => {
+                let told = place.newer_of_peers(here);
+                (answered.recv().expect("it answers, or the scope ends with its panic"), Some(told))
+            }
+        }
+    })
 }
 
 /// The newest roster that can be had: etcd's, or a part's that is newer, as etcd may have been restored from a backup.
@@ -134,19 +155,7 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
         let known = place.newest()?.ok_or_else(|| absent(&cluster.name))?;
         return newest_with_peers(&place, known);
     };
-    let (asked, told) = std::thread::scope(|scope| {
-        let (answer, answered) = mpsc::sync_channel(1);
-        let etcd = &place;
-        scope.spawn(move || _ = answer.send(etcd.newest_soon()));
-        match answered.recv_timeout(ETCD_FIRST) {
-            Ok(asked) => (asked, None),
-            // Where etcd takes its time, both are waited for at once.
-            Err(_) => {
-                let told = place.newer_of_peers(&here);
-                (answered.recv().expect("it answers, or the scope ends with its panic"), Some(told))
-            }
-        }
-    });
+    let (asked, told) = ask(&place, &here);
     let of_it = |asked: Result<Option<Roster>, Failure>, here: &Roster| {
         let found = asked?;
         if let Some(found) = &found {

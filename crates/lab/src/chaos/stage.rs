@@ -339,8 +339,10 @@ impl Stage {
             let status = part.process().as_mut().map(Process::status).transpose()?.flatten();
             let Some(status) = status else { continue };
             let said = last_line(&self.log(part)).unwrap_or_default();
-            let asks = said.ends_with(AGAIN) && part.target().shares_memory;
-            if status.code() != Some(REFUSES) || !asks {
+            let asks = said.ends_with(AGAIN) && part.target().shares_memory && status.code() == Some(REFUSES);
+            // One that may open nothing more has just started.
+            let is_limited = part.is_etcd() && said.contains("file descriptor limit");
+            if !asks && !is_limited {
                 told.push(format!("{} ended ({status}): {said}", part.name));
             }
             self.start(place)?;
