@@ -428,7 +428,7 @@ pub(crate) fn watch(
     // Where the board may be away while others serve.
     let far = front.as_ref().filter(|_| parts.cluster.etcd.is_some());
     let name = far.map(|(slot, _)| &parts.cluster.fronts[slot.index()].name);
-    let seen = name.map(|name| SeenEpoch::of(name, parts.cluster.founding, &parts.run));
+    let seen = name.map(|name| SeenEpoch::of(name, &parts.cluster, &parts.run));
     // A node sends no requests, and so probes no servers.
     let servers = if front.is_some() { parts.cluster.tcp_servers() } else { Default::default() };
     let mut links = parts.links(front)?;
@@ -440,7 +440,11 @@ pub(crate) fn watch(
         adapter: None,
         adopts: None,
         seen_epoch: seen.as_ref().map_or(0, SeenEpoch::read),
-        keep_epoch: Box::new(move |epoch| seen.iter().for_each(|seen| seen.keep(epoch))),
+        keep_epoch: Box::new(move |epoch| {
+            if let Some(Err(error)) = seen.as_ref().map(|seen| seen.keep(epoch)) {
+                tracing::warn!(%error, "started again, this part waits until it can read the board");
+            }
+        }),
         members: parts.members.load_full(),
         links,
         loads,

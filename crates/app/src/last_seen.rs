@@ -17,7 +17,7 @@ use sidelong_reconfig::{front_region, words_region};
 
 use crate::fabric::{Exposer, LAST_SEEN, control};
 use crate::parts::Parts;
-use crate::roster::{answered, of_all};
+use crate::roster::{SeenEpoch, answered, of_all};
 
 /// Longest wait for fronts that go by an older roster, and for those that say nothing. Then the node is free, which any mover may end.
 const ADOPT_MAX: Duration = Duration::from_secs(2);
@@ -50,7 +50,8 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
         return None;
     }
     let (control, began) = (control(&parts.cluster).ok()?, Instant::now());
-    let has_begun = parts.run.ended(&words_region(node)).is_some();
+    let begun = SeenEpoch::of(node, &parts.cluster, &parts.run).read();
+    let has_begun = begun > 0 || parts.run.ended(&words_region(node)).is_some();
     let mut was_told = false;
     let (own, site) = loop {
         let Told { answers, silent } = ask(&control, parts, node);
@@ -79,6 +80,16 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
         // Whoever moved it finds another word.
         NodeState::Draining | NodeState::Changing => (NodeState::Serving, Some(site?)),
     })
+}
+
+/// Keeps for the node's next life that it has begun, where a restart of the machine empties the run directory.
+pub(crate) fn begun(parts: &Parts, node: &str) {
+    if parts.cluster.etcd.is_none() {
+        return;
+    }
+    if let Err(error) = SeenEpoch::of(node, &parts.cluster, &parts.run).keep(parts.cluster.epoch) {
+        tracing::warn!(%error, "after a restart of this machine {node} does not know that it has begun before");
+    }
 }
 
 /// Whether more answers are waited for.

@@ -411,6 +411,7 @@ impl Memory {
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
             exposer.publish(region.key())?;
         }
+        last_seen::begun(parts, &node.name);
         let (own, lost) = (vec![load.clone(), words.clone()], shutdown.clone());
         let follower = Follower::new(&node.name, parts, Some(exposer), vec![load.clone()], take);
         let guard = Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?;

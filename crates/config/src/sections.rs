@@ -290,8 +290,9 @@ pub struct Etcd {
     /// File of mode 0600 with the user's password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
-    /// Directory in which each machine keeps the newest file, to start without etcd after a restart of the machine. Default none: it is
-    /// kept in `run_dir` alone, which such a restart empties.
+    /// Directory in which each machine keeps the newest file, and which of its parts have begun before, for after a restart of the machine:
+    /// its parts then start without etcd, and without the node that has the board. Default none: that is kept in `run_dir` alone, which
+    /// such a restart empties.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<PathBuf>,
 }

@@ -19,7 +19,9 @@ const PIECES_MAX: usize = 1024;
 /// Says in place of an epoch that the part leaves the cluster, and has no request left.
 const OVER: &str = "over";
 /// Longest wait for a part to answer, which must first be connected to.
-const ANSWER_MAX: Duration = Duration::from_millis(1500);
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(1500);
+/// The same for one that was asked a moment ago: whatever is new since, each that answers knows.
+pub(super) const ANSWER_AGAIN_MAX: Duration = Duration::from_millis(300);
 /// Threads that ask at once.
 const ASKED_MAX: usize = 64;
 /// Pause between two attempts meanwhile.
@@ -88,12 +90,16 @@ pub(crate) fn answer(
 
 /// Asks a part.
 pub(super) fn presence(control: &ControlDirectory, cluster: &str, part: &Part) -> Presence {
+    presence_within(ANSWER_MAX, control, cluster, part)
+}
+
+fn presence_within(longest: Duration, control: &ControlDirectory, cluster: &str, part: &Part) -> Presence {
     let Part { name, region, .. } = part;
     let unanswered = |refuses| match control.has_ended(region, None) {
         true => Presence::Ended,
         false => Presence::Silent { refuses },
     };
-    match ask(control, region, ADOPTED, b"") {
+    match answered_within(longest, || control.exchange(region, ADOPTED, b"")) {
         Ok(told) => {
             let told = String::from_utf8_lossy(&told);
             let mut lines = told.splitn(3, '\n');
@@ -124,7 +130,8 @@ pub(super) fn roster(control: &ControlDirectory, region: &str, above: u64) -> Op
     let mut text = Vec::new();
     let mut of = None;
     for _ in 0..PIECES_MAX {
-        let told = ask(control, region, ROSTER, &(text.len() as u64).to_le_bytes()).ok()?;
+        let from = (text.len() as u64).to_le_bytes();
+        let told = answered(|| control.exchange(region, ROSTER, &from)).ok()?;
         let (epoch, len) = (number(&told, 0)?, number(&told, 8)?);
         // It may be replaced meanwhile.
         if epoch <= above || *of.get_or_insert((epoch, len)) != (epoch, len) {
@@ -142,13 +149,13 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn ask(control: &ControlDirectory, region: &str, kind: u8, body: &[u8]) -> Result<Vec<u8>, Error> {
-    answered(|| control.exchange(region, kind, body))
-}
-
 /// Asks until an answer comes that is not of an earlier attempt.
 pub(crate) fn answered<T>(ask: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-    let deadline = Instant::now() + ANSWER_MAX;
+    answered_within(ANSWER_MAX, ask)
+}
+
+fn answered_within<T>(longest: Duration, ask: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let deadline = Instant::now() + longest;
     loop {
         match ask() {
             Err(Error::Earlier(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
@@ -167,13 +174,19 @@ fn is_passing(error: io::ErrorKind) -> bool {
     [BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof].contains(&error)
 }
 
-/// The newest roster that another machine has, as it keeps it, if it is newer than `known`, and whether any part has answered.
+/// The newest roster that another machine has, as it keeps it, if it is newer than `known`, and whether any part has answered. None is
+/// waited for longer than `longest`.
 ///
 /// # Errors
 /// The epoch of a newer one that a part goes by, if that part does not hand it out.
-pub(super) fn newer(control: &ControlDirectory, known: &Roster) -> Result<(Option<String>, bool), u64> {
-    let parts = known.parts();
-    let asked = presences(control, &known.file.cluster.name, &parts).into_iter().zip(&parts);
+pub(super) fn newer(
+    control: &ControlDirectory,
+    known: &Roster,
+    longest: Duration,
+) -> Result<(Option<String>, bool), u64> {
+    let (parts, cluster) = (known.parts(), &known.file.cluster.name);
+    let asked = of_all(&parts, |part| presence_within(longest, control, cluster, part));
+    let asked = asked.into_iter().zip(&parts);
     let mut told: Vec<_> = asked.filter_map(|(told, part)| Some((told.epoch()?, &part.region))).collect();
     let is_heard = !told.is_empty();
     told.retain(|(epoch, _)| *epoch > known.epoch);

@@ -438,37 +438,43 @@ fn is_newest(run: &RunDirectory, newer: &Roster) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// What a front keeps of the epochs that the board has had, for its next life: it may begin while the board is away.
+/// The highest epoch that a part has seen, for its next life. A front keeps those that the board has had, and may then begin while the board
+/// is away. A node keeps those by which it has begun.
 pub(crate) struct SeenEpoch {
-    run: RunDirectory,
-    name: String,
+    /// The run directory, and what outlives a restart of the machine.
+    places: Vec<(RunDirectory, String)>,
     founding: u64,
 }
 
 impl SeenEpoch {
-    /// Of the front of that name, in a cluster that was founded so.
-    pub(crate) fn of(front: &str, founding: u64, run: &RunDirectory) -> Self {
-        SeenEpoch { run: run.clone(), name: seen(front), founding }
+    /// Of the part of that name.
+    pub(crate) fn of(part: &str, cluster: &Cluster, run: &RunDirectory) -> Self {
+        let state = cluster.etcd.as_ref().and_then(|etcd| etcd.state_dir.as_ref());
+        let state = state.map(|state| (RunDirectory::at(state), format!("{}.{}", cluster.name, seen(part))));
+        let places = [(directory(run), seen(part))].into_iter().chain(state).collect();
+        SeenEpoch { places, founding: cluster.founding }
     }
 
-    /// The highest one; 0 if none is known of this cluster.
+    /// 0 if none is known of this cluster, as it was founded.
     pub(crate) fn read(&self) -> u64 {
-        let text = read(&self.run, &self.name).unwrap_or_default();
-        let of = text.trim_end().split_once(' ').filter(|(of, _)| of.parse() == Ok(self.founding));
-        of.and_then(|(_, epoch)| epoch.parse().ok()).unwrap_or(0)
+        let read = |(place, name): &(RunDirectory, String)| {
+            let text = read_all(place.read(name).ok()?).ok()?;
+            let (of, epoch) = text.trim_end().split_once(' ')?;
+            epoch.parse().ok().filter(|_| of.parse() == Ok(self.founding))
+        };
+        self.places.iter().filter_map(read).max().unwrap_or(0)
     }
 
-    pub(crate) fn keep(&self, epoch: u64) {
+    /// # Errors
+    /// If it cannot be written wherever it belongs.
+    pub(crate) fn keep(&self, epoch: u64) -> io::Result<()> {
         let text = format!("{} {epoch}\n", self.founding);
-        let written = directory(&self.run).replace(&self.name, text.as_bytes());
-        let _ = written.inspect_err(|error| {
-            tracing::warn!(%error, "started again, this part waits until it can read the board");
-        });
+        self.places.iter().try_for_each(|(place, name)| place.replace(name, text.as_bytes()))
     }
 }
 
-fn seen(front: &str) -> String {
-    format!("{front}.seen")
+fn seen(part: &str) -> String {
+    format!("{part}.seen")
 }
 
 /// Lets others know that a part refuses the roster of that epoch, and why.
@@ -527,4 +533,29 @@ pub(crate) fn trouble(run: &RunDirectory) -> Option<String> {
 /// Whether a part on this machine fetches newer rosters.
 pub(super) fn is_fetched(run: &RunDirectory) -> bool {
     directory(run).is_locked(FETCHING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_part_has_seen_outlives_a_restart_of_its_machine() {
+        let directory = tempfile::tempdir().unwrap();
+        let [run, state] = ["run", "state"].map(|name| directory.path().join(name));
+        [run.join("roster"), state.clone()].map(|place| RunDirectory::open(place).unwrap());
+        let etcd = config::Etcd { state_dir: Some(state), ..config::Etcd::default() };
+        let cluster = Cluster { etcd: Some(etcd), ..ClusterFile::demo().cluster().unwrap() };
+        let of = |part: &str, cluster: &Cluster| SeenEpoch::of(part, cluster, &RunDirectory::at(&run));
+        assert_eq!(of("edge1", &cluster).read(), 0);
+        of("edge1", &cluster).keep(7).unwrap();
+        let of_run_dir_alone = Cluster { etcd: None, ..cluster.clone() };
+        assert_eq!(of("edge1", &of_run_dir_alone).read(), 7);
+        std::fs::remove_dir_all(&run).unwrap();
+        assert_eq!(of("edge1", &of_run_dir_alone).read(), 0);
+        assert_eq!(of("edge1", &cluster).read(), 7);
+        assert_eq!(of("edge2", &cluster).read(), 0);
+        let of_another = Cluster { founding: cluster.founding + 1, ..cluster };
+        assert_eq!(of("edge1", &of_another).read(), 0);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sidelong_config::{Cluster, ClusterFile, Etcd};
 use sidelong_fabric::control::{Cause, ControlDirectory, SecretId};
@@ -206,9 +207,18 @@ impl Place {
     /// # Errors
     /// If there is one, and cannot be had.
     pub(super) fn newer_of_peers(&self, known: &Roster) -> Result<Told, Failure> {
+        self.newer_within(asked::ANSWER_MAX, known)
+    }
+
+    /// As [`newer_of_peers`](Self::newer_of_peers), of those that were asked a moment ago.
+    pub(super) fn newer_since(&self, known: &Roster) -> Result<Told, Failure> {
+        self.newer_within(asked::ANSWER_AGAIN_MAX, known)
+    }
+
+    fn newer_within(&self, longest: Duration, known: &Roster) -> Result<Told, Failure> {
         let Some(far) = &self.far else { return Ok(Told { newer: None, is_heard: false }) };
         far.control.adopt(fabric::table(&known.cluster()?));
-        let (newer, is_heard) = asked::newer(&far.control, known).map_err(|epoch| {
+        let (newer, is_heard) = asked::newer(&far.control, known, longest).map_err(|epoch| {
             Failure::new(format!(
                 "a part goes by epoch {epoch}, and does not hand that file out: try again, or on its machine"
             ))

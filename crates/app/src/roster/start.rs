@@ -121,10 +121,10 @@ pub(super) fn is_newest(cluster: &Cluster) -> bool {
     let here = Roster::from_etcd(&run).unwrap_or_else(|| Roster::from(cluster));
     // The other parts were asked as it entered, and nobody but etcd has had newer ones since. Where nothing can be asked, it goes by what it
     // knows.
-    match ask(&place, &here) {
+    match ask(&place, &here, Place::newer_since) {
         (Ok(Some(found)), _) => knows(&found),
         (_, told) => {
-            let told = told.unwrap_or_else(|| place.newer_of_peers(&here));
+            let told = told.unwrap_or_else(|| place.newer_since(&here));
             knows(&told.ok().and_then(|told| told.newer).unwrap_or(here))
         }
     }
@@ -132,14 +132,18 @@ pub(super) fn is_newest(cluster: &Cluster) -> bool {
 
 /// What etcd has, if it has it soon. Where it takes its time, the parts are asked meanwhile which roster they have that is newer than the
 /// one that is here.
-fn ask(place: &Place, here: &Roster) -> (Result<Option<Roster>, Failure>, Option<Result<Told, Failure>>) {
+fn ask(
+    place: &Place,
+    here: &Roster,
+    newer: impl FnOnce(&Place, &Roster) -> Result<Told, Failure>,
+) -> (Result<Option<Roster>, Failure>, Option<Result<Told, Failure>>) {
     std::thread::scope(|scope| {
         let (answer, answered) = mpsc::sync_channel(1);
         scope.spawn(move || _ = answer.send(place.newest_soon()));
         match answered.recv_timeout(ETCD_FIRST) {
             Ok(asked) => (asked, None),
             Err(_) => {
-                let told = place.newer_of_peers(here);
+                let told = newer(place, here);
                 (answered.recv().expect("it answers, or the scope ends with its panic"), Some(told))
             }
         }
@@ -155,7 +159,7 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
         let known = place.newest()?.ok_or_else(|| absent(&cluster.name))?;
         return newest_with_peers(&place, known);
     };
-    let (asked, told) = ask(&place, &here);
+    let (asked, told) = ask(&place, &here, Place::newer_of_peers);
     let of_it = |asked: Result<Option<Roster>, Failure>, here: &Roster| {
         let found = asked?;
         if let Some(found) = &found {

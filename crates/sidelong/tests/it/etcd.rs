@@ -347,13 +347,21 @@ fn a_host_that_means_another_address_is_followed() {
 
 #[test]
 fn an_edge_begins_while_the_board_is_away() {
-    let Some(kept) = Kept::new(1) else { return };
+    let Some(mut kept) = Kept::new(1) else { return };
+    let state = kept.machines.cluster.path("state");
+    fs::create_dir(&state).unwrap();
+    kept.machines.own_state_dir = Some(state);
     let mut parts = kept.serving();
     parts.remove(0).kill();
     parts.pop().unwrap().end().succeeded();
     parts.push(kept.machines.part("edge", "edge1"));
     // Of the other site the only node is away.
     eventually("it serves", || kept.machines.answers("beta"));
+    // Its machine restarts.
+    parts.pop().unwrap().kill();
+    fs::remove_dir_all(kept.machines.cluster.path("edge1").join("run")).unwrap();
+    parts.push(kept.machines.part("edge", "edge1"));
+    eventually("it serves again", || kept.machines.answers("beta"));
     let told = kept.ask(&["status"]).succeeded();
     for line in ["the board cannot be read, so that no node moves", "alpha has no node that answers"] {
         assert!(told.contains(line), "{line}: {told}");
