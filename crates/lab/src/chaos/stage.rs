@@ -55,6 +55,8 @@ const RETRIES: [u32; 2] = [2, 3];
 const COMMAND_MAX: Duration = Duration::from_secs(60);
 const TRIES: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
+/// What the parts of a machine keep: `run_dir` until it restarts, `state_dir` for longer.
+const KEPT: [&str; 2] = ["run", "state"];
 
 /// A process that faults may be of.
 pub(super) struct Part {
@@ -167,7 +169,9 @@ impl Stage {
             Ok(if stage.serves() { String::new() } else { ended.unwrap_or("a front does not answer".into()) })
         })?;
         for machine in 1..=MACHINES {
-            copy(&stage.run_dir(machine), &stage.old_dir(machine))?;
+            for name in KEPT {
+                copy(&stage.machine_dir(machine).join(name), &stage.old_dir(machine).join(name))?;
+            }
         }
         Ok(stage)
     }
@@ -186,7 +190,7 @@ impl Stage {
         self.directory.join(format!("m{machine}"))
     }
 
-    /// The directory in which a machine keeps the roster.
+    /// The directory that a machine loses when it restarts, which has the roster.
     fn run_dir(&self, machine: usize) -> PathBuf {
         self.machine_dir(machine).join("run")
     }
@@ -212,8 +216,8 @@ impl Stage {
                 run_dir: Some("run".into()),
                 ..self.file.cluster.clone()
             };
-            let short =
-                ClusterFile { cluster: identity, etcd: self.file.etcd.clone(), ..ClusterFile::default() };
+            let etcd = self.file.etcd.clone().map(|etcd| Etcd { state_dir: Some("state".into()), ..etcd });
+            let short = ClusterFile { cluster: identity, etcd, ..ClusterFile::default() };
             let path = at.join("cluster.toml");
             file(&path, fs::write(&path, short.to_toml()?))?;
         }

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use super::{Stage, kill};
+use super::{KEPT, Stage, kill};
 use crate::chaos::plan::Kind;
 use crate::error::{Result, file};
 use crate::process::Process;
@@ -57,7 +57,11 @@ impl Stage {
             }
             (Kind::Full, _) => {
                 let path = self.run_dir(machine).join(FULL);
-                file(&path, fs::remove_file(&path))
+                match fs::remove_file(&path) {
+                    // The machine has lost its power meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    removed => file(&path, removed),
+                }
             }
             (Kind::Descriptors, _) => {
                 let limits = std::mem::take(&mut *self.limits.lock().unwrap_or_else(PoisonError::into_inner));
@@ -67,12 +71,17 @@ impl Stage {
             }
             (Kind::Truncate | Kind::Scribble, _) => Ok(()),
             (Kind::Old, _) => {
-                copy(&self.old_dir(machine), &self.run_dir(machine))?;
+                for name in KEPT {
+                    copy(&self.old_dir(machine).join(name), &self.machine_dir(machine).join(name))?;
+                }
                 // What was in memory alone is lost.
                 each_region(&self.run_dir(machine), ".region", |path, _| fs::remove_file(path))?;
                 self.of_machine(machine).try_for_each(|(part, _)| self.start(part))
             }
-            (Kind::Crash, _) => self.of_machine(machine).try_for_each(|(part, _)| self.start(part)),
+            (Kind::Crash, _) => {
+                empty(&self.run_dir(machine))?;
+                self.of_machine(machine).try_for_each(|(part, _)| self.start(part))
+            }
             (Kind::Etcd, _) => self.majority().try_for_each(|(part, _)| self.start(part)),
             _ => self.machines.end_fault(machine, kind),
         }
@@ -103,13 +112,7 @@ fn fill(path: &Path) -> Result<()> {
 
 /// Puts the files of one directory, and of those in it, into the place of another's.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
-    if let Ok(there) = fs::read_dir(to) {
-        for entry in there.flatten() {
-            let path = entry.path();
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            file(&path, if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
-        }
-    }
+    empty(to)?;
     file(to, fs::create_dir_all(to))?;
     file(to, fs::set_permissions(to, fs::Permissions::from_mode(0o700)))?;
     for entry in file(from, fs::read_dir(from))?.flatten() {
@@ -120,6 +123,16 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
             // Sockets are made anew.
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// Removes what is in a directory, if there is one.
+fn empty(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        file(&path, if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
     }
     Ok(())
 }
