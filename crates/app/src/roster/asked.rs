@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 1024;
 const OVER: &str = "over";
 /// Longest wait for a part to answer, which must first be connected to.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(1500);
-/// The same for one that was asked a moment ago: whatever is new since, each that answers knows.
+/// Longest wait for a part that was asked a moment ago: whatever is new since, each that answers knows.
 pub(super) const ANSWER_AGAIN_MAX: Duration = Duration::from_millis(300);
 /// Threads that ask at once.
 const ASKED_MAX: usize = 64;

@@ -543,7 +543,9 @@ mod tests {
     fn what_a_part_has_seen_outlives_a_restart_of_its_machine() {
         let directory = tempfile::tempdir().unwrap();
         let [run, state] = ["run", "state"].map(|name| directory.path().join(name));
-        [run.join("roster"), state.clone()].map(|place| RunDirectory::open(place).unwrap());
+        for place in [run.join("roster"), state.clone()] {
+            RunDirectory::open(place).unwrap();
+        }
         let etcd = config::Etcd { state_dir: Some(state), ..config::Etcd::default() };
         let cluster = Cluster { etcd: Some(etcd), ..ClusterFile::demo().cluster().unwrap() };
         let of = |part: &str, cluster: &Cluster| SeenEpoch::of(part, cluster, &RunDirectory::at(&run));

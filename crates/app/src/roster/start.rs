@@ -130,13 +130,16 @@ pub(super) fn is_newest(cluster: &Cluster) -> bool {
     }
 }
 
+/// What etcd has, if it has anything.
+type Found = Result<Option<Roster>, Failure>;
+
 /// What etcd has, if it has it soon. Where it takes its time, the parts are asked meanwhile which roster they have that is newer than the
 /// one that is here.
 fn ask(
     place: &Place,
     here: &Roster,
     newer: impl FnOnce(&Place, &Roster) -> Result<Told, Failure>,
-) -> (Result<Option<Roster>, Failure>, Option<Result<Told, Failure>>) {
+) -> (Found, Option<Result<Told, Failure>>) {
     std::thread::scope(|scope| {
         let (answer, answered) = mpsc::sync_channel(1);
         scope.spawn(move || _ = answer.send(place.newest_soon()));
@@ -160,7 +163,7 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
         return newest_with_peers(&place, known);
     };
     let (asked, told) = ask(&place, &here, Place::newer_of_peers);
-    let of_it = |asked: Result<Option<Roster>, Failure>, here: &Roster| {
+    let of_it = |asked: Found, here: &Roster| {
         let found = asked?;
         if let Some(found) = &found {
             found.is_of_cluster(here)?;
