@@ -252,11 +252,15 @@ impl Hand {
     pub(crate) fn leave(&mut self) -> Result<Ownership, Failure> {
         let mut deadline = Instant::now() + BUSY_MAX;
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
+        let mut first = None;
         loop {
             let own = self.own()?;
+            // What is held once this has tried to hold it is held by this, whose answer was lost.
+            let former = first.filter(|_| own.state == NodeState::Held).unwrap_or(own);
             if !is_at_rest(own) {
+                first.get_or_insert(own);
                 match self.step() {
-                    // Somebody else has freed or held it meanwhile.
+                    // It is held, or somebody else has freed it meanwhile.
                     Err(_) if is_at_rest(self.own()?) => {
                         deadline = Instant::now() + BUSY_MAX;
                         continue;
@@ -266,7 +270,7 @@ impl Hand {
             }
             // What is held is of a site.
             if self.swap(own, own.now(NodeState::Held, own.site.unwrap_or(SiteId::new(some)))) {
-                return Ok(own);
+                return Ok(former);
             }
             self.rest(deadline)?;
         }
@@ -361,7 +365,10 @@ impl Hand {
     }
 
     /// The node's ownership as last read, which this waits for.
-    fn own(&mut self) -> Result<Ownership, Failure> {
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn own(&mut self) -> Result<Ownership, Failure> {
         if !self.has_words() {
             self.await_words().map_err(Failure::new)?;
         }

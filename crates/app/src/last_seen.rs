@@ -4,7 +4,9 @@
 //! Movers repair any legal word, so that nothing else than the answers of the fronts is needed. No node lands at another site before all
 //! fronts have seen that it leaves. So if the newest that a front has seen of it is that it serves, it serves that site. If that is a
 //! node on its way, only a front that says nothing may have seen where it came, and send it requests of that site: that front is waited for, and
-//! so is any front if none says anything of a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know.
+//! so is any front if none says anything of a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know. If the
+//! fronts that answer have never seen such a node, as after a power failure of all machines, it does not wait for the others for ever: it begins
+//! as the file says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,7 +56,7 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
     let has_begun = begun > 0 || parts.run.ended(&words_region(node)).is_some();
     let mut was_told = false;
     let (own, site) = loop {
-        let Told { answers, silent } = ask(&control, parts, node);
+        let Told { answers, silent, is_heard } = ask(&control, parts, node);
         let told: Vec<_> = answers.iter().filter_map(|told| decoded(told)).collect();
         let known = newest(&told, parts.cluster.epoch);
         match (wait(known.map(|(own, _)| own), has_begun, silent.is_some()), known) {
@@ -62,8 +64,7 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
             (Wait::No, Some((own, site))) => break (own, site.to_owned()),
             (Wait::No, None) if told.is_empty() || began.elapsed() >= ADOPT_MAX => return None,
             (Wait::No, None) => {}
-            // Where it came, nobody says.
-            (Wait::For(_), _) => return Some((NodeState::Free, None)),
+            (Wait::For(_), _) => return unsaid(is_heard, !told.is_empty()),
         }
         if let Some(front) = silent.filter(|_| !std::mem::replace(&mut was_told, true)) {
             tracing::warn!(
@@ -110,6 +111,11 @@ fn wait(newest: Option<Ownership>, has_begun: bool, is_silent: bool) -> Wait {
     if is_known || !is_silent { Wait::No } else { Wait::For(SILENT_MAX) }
 }
 
+/// As what a node begins if a front that says nothing was waited for in vain. Where it came, nobody says, unless all that answer are as new as it.
+fn unsaid(is_heard: bool, is_seen: bool) -> Option<(NodeState, Option<SiteId>)> {
+    if is_heard && !is_seen { None } else { Some((NodeState::Free, None)) }
+}
+
 /// The newest of what fronts have seen, by a roster that is not older than `epoch`: another one may mean a member of the name that has left
 /// since. Generations only grow, from one life of a node to the next, too.
 fn newest<'a>(told: &[(u64, Ownership, &'a str)], epoch: u64) -> Option<(Ownership, &'a str)> {
@@ -127,6 +133,8 @@ struct Told {
     answers: Vec<Vec<u8>>,
     /// The name of one that says nothing, and may live.
     silent: Option<String>,
+    /// Whether any answers, if only that it has not seen the node.
+    is_heard: bool,
 }
 
 fn ask(control: &ControlDirectory, parts: &Parts, node: &str) -> Told {
@@ -136,16 +144,18 @@ fn ask(control: &ControlDirectory, parts: &Parts, node: &str) -> Told {
     let told = of_all(&fronts, |front| {
         let region = front_region(&front.name);
         match answered(|| control.exchange(&region, LAST_SEEN, node.as_bytes())) {
-            Ok(told) => Ok(Some(told)),
+            Ok(told) => Ok(Some(Some(told))),
             // It has not seen the node.
-            Err(Error::Declined { .. }) => Ok(None),
+            Err(Error::Declined { .. }) => Ok(Some(None)),
             // The requests of a proxy go on when its front has ended.
             Err(_) if front.controls.is_none() && control.has_ended(&region, None) => Ok(None),
             Err(_) => Err(front.name.clone()),
         }
     });
     let silent = told.iter().find_map(|told| told.as_ref().err().cloned());
-    Told { answers: told.into_iter().filter_map(|told| told.ok()?).collect(), silent }
+    let heard: Vec<_> = told.into_iter().filter_map(|told| told.ok()?).collect();
+    let is_heard = !heard.is_empty();
+    Told { answers: heard.into_iter().flatten().collect(), silent, is_heard }
 }
 
 /// The epoch by which a front goes, the word that it saw, and the name of the site in that.
@@ -176,6 +186,10 @@ mod tests {
             (None, false, true),
         ] {
             assert_eq!(wait(newest, has_begun, is_silent), Wait::No);
+        }
+        assert_eq!(unsaid(true, false), None);
+        for (is_heard, is_seen) in [(false, false), (true, true)] {
+            assert_eq!(unsaid(is_heard, is_seen), Some((NodeState::Free, None)));
         }
         let told = [(4, word(NodeState::Serving, 9), "old"), (5, leaves, "alpha"), (6, serves, "beta")];
         assert_eq!(newest(&told, 5).unwrap().0.generation, 7);

@@ -465,6 +465,8 @@ impl SeenEpoch {
         self.places.iter().filter_map(read).max().unwrap_or(0)
     }
 
+    /// Keeps a higher one.
+    ///
     /// # Errors
     /// If it cannot be written wherever it belongs.
     pub(crate) fn keep(&self, epoch: u64) -> io::Result<()> {
