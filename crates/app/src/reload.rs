@@ -13,7 +13,7 @@ use sidelong_config::{
     CacheStanding, Change, Cluster, ClusterFile, FrontEntry, Node, Proxy, SlotTable, Standing, Takes, diff,
     live,
 };
-use sidelong_edge::{adapter_regions, check_tls, share_region};
+use sidelong_edge::check_tls;
 use sidelong_fabric::{Access, Directory as _, RunDirectory};
 use sidelong_layout::{NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_reconfig::{front_region, load_region, words_region};
@@ -226,7 +226,7 @@ impl Reload {
             return Ok(roster.epoch);
         }
         // A change that was cut short may have left something of their names.
-        forget(&place, &joined, wait)?;
+        joined.forget(&place, wait)?;
         for name in difference(&roster.standing.leaving, &left.nodes) {
             if new.nodes.values().any(|node| node.name == name) {
                 tracing::warn!(
@@ -249,7 +249,7 @@ impl Reload {
         done.map_err(|why| steps.undo(&why, &left))?;
         let epoch = steps.last.epoch;
         tell_silent(&steps.silent);
-        if let Err(Failure(why)) = forget(&place, &left, wait) {
+        if let Err(Failure(why)) = left.forget(&place, wait) {
             tracing::warn!("{why}");
         }
         let parts = Parts::new(new)?;
@@ -580,37 +580,6 @@ fn tell_silent(names: &Names) {
              does not answer, no node moves"
         );
     }
-}
-
-/// Removes what these leave behind, once they have ended: who has the name next begins anew.
-///
-/// # Errors
-/// If it cannot be removed, or one of them runs for longer than `wait`.
-fn forget(place: &Place, members: &Members, wait: Duration) -> Result<(), Failure> {
-    let run = place.run();
-    let deadline = Instant::now() + wait;
-    let of_node = |name| vec![words_region(name), load_region(name)];
-    let of_front =
-        |name| [vec![front_region(name), share_region(name)], adapter_regions(name).into()].concat();
-    let nodes = members.nodes.iter().map(|name| (name, of_node(name)));
-    let fronts = members.fronts.iter().map(|name| (name, of_front(name)));
-    let caches = members.caches.iter().map(|name| (name, vec![items_region(name)]));
-    for (name, regions) in nodes.chain(fronts).chain(caches) {
-        for region in regions {
-            while run.is_exposed(&region) {
-                if Instant::now() >= deadline {
-                    return Err(Failure::new(format!(
-                        "{name}, which is not of the cluster, still runs: end it"
-                    )));
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
-            let forgotten = run.forget(&region);
-            forgotten.map_err(|error| Failure::new(format!("{region} is still there: {error}")))?;
-        }
-        roster::forget(run, name);
-    }
-    Ok(())
 }
 
 /// Keeps in the history how a member came or went.

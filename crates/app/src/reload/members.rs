@@ -1,12 +1,16 @@
 //! Who comes and goes with a file, and whether they may.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use sidelong_config::{Cluster, ClusterFile, SlotTable};
-use sidelong_reconfig::{front_region, load_region};
+use sidelong_edge::{adapter_regions, share_region};
+use sidelong_reconfig::{front_region, load_region, words_region};
 
+use super::LOOK_EVERY;
+use crate::fabric::items_region;
 use crate::failure::Failure;
-use crate::roster::{Place, Presence, Roster};
+use crate::roster::{self, Place, Presence, Roster};
 
 /// Names of members.
 pub(super) type Names = BTreeSet<String>;
@@ -35,6 +39,37 @@ impl Members {
 
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.sites.iter().chain(&self.nodes).chain(&self.fronts).chain(&self.caches)
+    }
+
+    /// Removes what these leave behind, once they have ended: who has the name next begins anew.
+    ///
+    /// # Errors
+    /// If it cannot be removed, or one of them runs for longer than `wait`.
+    pub(super) fn forget(&self, place: &Place, wait: Duration) -> Result<(), Failure> {
+        let run = place.run();
+        let deadline = Instant::now() + wait;
+        let of_node = |name| vec![words_region(name), load_region(name)];
+        let of_front =
+            |name| [vec![front_region(name), share_region(name)], adapter_regions(name).into()].concat();
+        let nodes = self.nodes.iter().map(|name| (name, of_node(name)));
+        let fronts = self.fronts.iter().map(|name| (name, of_front(name)));
+        let caches = self.caches.iter().map(|name| (name, vec![items_region(name)]));
+        for (name, regions) in nodes.chain(fronts).chain(caches) {
+            for region in regions {
+                while run.is_exposed(&region) {
+                    if Instant::now() >= deadline {
+                        return Err(Failure::new(format!(
+                            "{name}, which is not of the cluster, still runs: end it"
+                        )));
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                let forgotten = run.forget(&region);
+                forgotten.map_err(|error| Failure::new(format!("{region} is still there: {error}")))?;
+            }
+            roster::forget(run, name);
+        }
+        Ok(())
     }
 }
 
