@@ -243,34 +243,35 @@ impl Hand {
         Ok(())
     }
 
-    /// Holds the node, which is to leave by the roster that this goes by. Returns what the node was before, once no request is left there.
+    /// Holds the node, which is to leave by the roster that this goes by, until no request is left there. `former` becomes what the node was
+    /// before, also if this fails: it may be held all the same, if no answer said so.
     /// The word of a node that was held or free already is written anew. So whoever goes by an earlier roster cannot give it to a
     /// site any more: the word has changed, or the epoch has.
     ///
     /// # Errors
     /// If it cannot be held, with the reason.
-    pub(crate) fn leave(&mut self) -> Result<Ownership, Failure> {
+    pub(crate) fn leave(&mut self, former: &mut Option<Ownership>) -> Result<(), Failure> {
         let mut deadline = Instant::now() + BUSY_MAX;
         let some = self.parts.cluster.sites.entries().next().map_or(0, |(slot, _)| slot);
-        let mut first = None;
         loop {
             let own = self.own()?;
-            // What is held once this has tried to hold it is held by this, whose answer was lost.
-            let former = first.filter(|_| own.state == NodeState::Held).unwrap_or(own);
+            // If it is held after the first look, this has held it.
+            if former.is_none() || own.state != NodeState::Held {
+                *former = Some(own);
+            }
             if !is_at_rest(own) {
-                first.get_or_insert(own);
                 match self.step() {
                     // It is held, or somebody else has freed it meanwhile.
                     Err(_) if is_at_rest(self.own()?) => {
                         deadline = Instant::now() + BUSY_MAX;
                         continue;
                     }
-                    stepped => return stepped.map(|()| own),
+                    stepped => return stepped,
                 }
             }
             // What is held is of a site.
             if self.swap(own, own.now(NodeState::Held, own.site.unwrap_or(SiteId::new(some)))) {
-                return Ok(former);
+                return Ok(());
             }
             self.rest(deadline)?;
         }
@@ -365,10 +366,7 @@ impl Hand {
     }
 
     /// The node's ownership as last read, which this waits for.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(crate) fn own(&mut self) -> Result<Ownership, Failure> {
+    fn own(&mut self) -> Result<Ownership, Failure> {
         if !self.has_words() {
             self.await_words().map_err(Failure::new)?;
         }

@@ -2,9 +2,9 @@
 //! served, or is held. Without it a process that is replaced would take nodes out of the sites that need them.
 //!
 //! Movers repair any legal word, so that nothing else than the answers of the fronts is needed. No node lands at another site before all
-//! fronts have seen that it leaves. So if the newest that a front has seen of it is that it serves, it serves that site. If that is a
-//! node on its way, only a front that says nothing may have seen where it came, and send it requests of that site: that front is waited for, and
-//! so is any front if none says anything of a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know. If the
+//! fronts have seen that it leaves. So if the newest that a front has seen of it is that it serves, it serves that site. If it is
+//! that the node is on its way, a front that says nothing may have seen where it came, and may send it requests of that site. Such a front is waited
+//! for. So is any front that says nothing if the others have not seen a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know. If the
 //! fronts that answer have never seen such a node, as after a power failure of all machines, it does not wait for the others for ever: it begins
 //! as the file says.
 
@@ -21,8 +21,9 @@ use crate::fabric::{Exposer, LAST_SEEN, control};
 use crate::parts::Parts;
 use crate::roster::{SeenEpoch, answered, of_all};
 
-/// Longest wait for fronts that go by an older roster, and for those that say nothing. Then the node is free, which any mover may end.
+/// Longest wait for fronts that go by an older roster.
 const ADOPT_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for fronts that say nothing.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -59,12 +60,13 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
         let Told { answers, silent, is_heard } = ask(&control, parts, node);
         let told: Vec<_> = answers.iter().filter_map(|told| decoded(told)).collect();
         let known = newest(&told, parts.cluster.epoch);
-        match (wait(known.map(|(own, _)| own), has_begun, silent.is_some()), known) {
-            (Wait::For(what), _) if began.elapsed() < what => {}
-            (Wait::No, Some((own, site))) => break (own, site.to_owned()),
-            (Wait::No, None) if told.is_empty() || began.elapsed() >= ADOPT_MAX => return None,
-            (Wait::No, None) => {}
-            (Wait::For(_), _) => return unsaid(is_heard, !told.is_empty()),
+        let waits = silent.is_some() && !is_known(known.map(|(own, _)| own), has_begun);
+        match known {
+            _ if waits && began.elapsed() >= SILENT_MAX => return unsaid(is_heard, !told.is_empty()),
+            _ if waits => {}
+            Some((own, site)) => break (own, site.to_owned()),
+            None if told.is_empty() || began.elapsed() >= ADOPT_MAX => return None,
+            None => {}
         }
         if let Some(front) = silent.filter(|_| !std::mem::replace(&mut was_told, true)) {
             tracing::warn!(
@@ -93,25 +95,17 @@ pub(crate) fn begun(parts: &Parts, node: &str) {
     }
 }
 
-/// Whether more answers are waited for.
-#[derive(PartialEq, Debug)]
-enum Wait {
-    No,
-    /// For so long since the first was asked for.
-    For(Duration),
-}
-
-/// By the newest word that a front has seen, whether the node has begun before, and whether a front says nothing.
-fn wait(newest: Option<Ownership>, has_begun: bool, is_silent: bool) -> Wait {
-    let is_known = match newest.map(|own| own.state) {
+/// Whether the newest word that a front has seen tells which site a node serves. One that has never begun serves that of the file.
+fn is_known(newest: Option<Ownership>, has_begun: bool) -> bool {
+    match newest.map(|own| own.state) {
         Some(NodeState::Draining | NodeState::Changing) => false,
         Some(_) => true,
         None => !has_begun,
-    };
-    if is_known || !is_silent { Wait::No } else { Wait::For(SILENT_MAX) }
+    }
 }
 
-/// As what a node begins if a front that says nothing was waited for in vain. Where it came, nobody says, unless all that answer are as new as it.
+/// As what a node begins if a front that says nothing was waited for in vain: free, which any mover may end, since nobody says where it came. If there
+/// are fronts that answer, and none has seen it, it begins as the file says.
 fn unsaid(is_heard: bool, is_seen: bool) -> Option<(NodeState, Option<SiteId>)> {
     if is_heard && !is_seen { None } else { Some((NodeState::Free, None)) }
 }
@@ -175,18 +169,11 @@ mod tests {
         let word =
             |state, generation| Ownership { state, site: Some(SiteId::new(0)), next: None, generation };
         let [serves, leaves] = [NodeState::Serving, NodeState::Draining].map(|state| word(state, 7));
-        let long = Wait::For(SILENT_MAX);
-        assert_eq!(wait(Some(leaves), true, true), long);
-        assert_eq!(wait(None, true, true), long);
-        // It has landed nowhere else since, or everybody was asked, or it has never begun.
-        for (newest, has_begun, is_silent) in [
-            (Some(serves), true, true),
-            (Some(leaves), true, false),
-            (None, true, false),
-            (None, false, true),
-        ] {
-            assert_eq!(wait(newest, has_begun, is_silent), Wait::No);
-        }
+        // It may have landed elsewhere since.
+        assert!(!is_known(Some(leaves), true));
+        assert!(!is_known(None, true));
+        assert!(is_known(Some(serves), true));
+        assert!(is_known(None, false));
         assert_eq!(unsaid(true, false), None);
         for (is_heard, is_seen) in [(false, false), (true, true)] {
             assert_eq!(unsaid(is_heard, is_seen), Some((NodeState::Free, None)));

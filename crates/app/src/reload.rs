@@ -461,16 +461,13 @@ impl Steps<'_> {
         for (slot, node) in leave {
             let (slot, name) = (NodeId::new(slot), &node.name);
             hand.turn_to(slot, Wish::Drain)?;
-            let own = hand.own();
-            match hand.leave() {
-                Ok(former) => self.taken.push((slot, name.clone(), former)),
-                Err(_) if self.is_absent(node) => {}
-                Err(Failure(why)) => {
-                    // It may be held all the same, if no answer said so.
-                    self.taken.extend(own.ok().map(|former| (slot, name.clone(), former)));
-                    return Err(Failure::new(format!("{name} cannot leave: {why}")));
-                }
+            let mut former = None;
+            let left = hand.leave(&mut former);
+            if left.is_err() && self.is_absent(node) {
+                continue;
             }
+            self.taken.extend(former.map(|former| (slot, name.clone(), former)));
+            left.map_err(|Failure(why)| Failure::new(format!("{name} cannot leave: {why}")))?;
         }
         Ok(())
     }

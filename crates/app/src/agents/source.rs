@@ -252,7 +252,9 @@ impl Source {
     /// Holds a node, on a thread of its own, once its site can spare it: one of those that are ready may take its place.
     fn empty(&self, name: String, ready: BTreeSet<String>) {
         let (holds, run) = (Arc::clone(&self.holds), self.run.clone());
-        let hold = move |name: &str| loop {
+        // It is kept over attempts: one may have held the node, and failed all the same.
+        let mut former = None;
+        let mut hold = move |name: &str| loop {
             let Some(newest) = Roster::read(&run) else {
                 return Hold::Failed(Failure::new("the roster cannot be read"));
             };
@@ -266,10 +268,10 @@ impl Source {
                 let mut hand = hand(&cluster, name, Wish::Drain)?;
                 (hand.waits, hand.patience) = (true, Some(HOLD_MAX));
                 hand.replace_by(&others)?;
-                hand.leave()
+                hand.leave(&mut former)
             });
             match held {
-                Ok(former) => return Hold::Held(former),
+                Ok(()) => return Hold::Held(former.expect("what is held was looked at")),
                 // Others have joined or left meanwhile, so that it went by an old roster.
                 Err(_) if roster::epoch(&run).is_some_and(|newest| newest > epoch) => {}
                 Err(why) => return Hold::Failed(why),
