@@ -9,6 +9,15 @@ use std::process::Command;
 use crate::error::Error;
 use crate::exec;
 
+/// Where cargo builds.
+pub(crate) fn target(root: &Path) -> Result<PathBuf, Error> {
+    let mut cargo = exec::cargo();
+    cargo.current_dir(root).args(["metadata", "--no-deps", "--format-version", "1", "--locked"]);
+    let metadata: serde_json::Value = serde_json::from_str(&exec::output(&mut cargo)?)
+        .map_err(|error| Error::Parse { what: "`cargo metadata`".into(), why: error.to_string() })?;
+    Ok(metadata["target_directory"].as_str().unwrap_or("target").into())
+}
+
 /// The project's files.
 pub(crate) struct Repo {
     /// Where they lie.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::run::{Failure, Run, announce, ended_well};
 use super::tally::{Tally, Test};
-use super::{Failure, Run, announce, ended_well};
 use crate::exec;
 
 /// What building all tests takes at most.

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::cargo_test::{self, Binary};
+use super::run::{Failure, Run, announce, ended_well};
 use super::tally::GUEST;
-use super::{Failure, Run, announce, ended_well, smoke, steps};
+use super::{smoke, steps};
 use crate::error::Error;
 use crate::exec;
 use crate::vm::TIMED_OUT;

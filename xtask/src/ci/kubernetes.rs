@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Failure, Run};
+use super::run::{Failure, Run};
 use crate::error::Error;
 use crate::exec;
 

@@ -3,20 +3,19 @@
 mod cargo_test;
 mod guests;
 mod kubernetes;
+mod run;
 mod smoke;
 mod steps;
 mod tally;
 mod times;
 
-use std::fmt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
 
 use crate::error::Error;
-use crate::exec;
+use run::{Run, Step};
 use steps::{ON_DEMAND, STEPS};
 use tally::Tally;
 
@@ -38,106 +37,8 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// One thing that must hold.
-struct Step {
-    name: &'static str,
-    proves: &'static str,
-    run: fn(&mut Run) -> Result<(), Failure>,
-}
-
 fn all_steps() -> impl Iterator<Item = &'static Step> {
     STEPS.iter().chain(ON_DEMAND)
-}
-
-/// Why a step failed.
-#[derive(Debug)]
-enum Failure {
-    /// What was run does not do what it must.
-    Unmet(String),
-    /// It could not be run.
-    Broken(Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Broken(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Unmet(what) => write!(f, "{what}"),
-            Failure::Broken(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-/// What the steps of one run share.
-struct Run {
-    /// This program: where it was when the run began, for a build meanwhile may replace it.
-    here: PathBuf,
-    root: PathBuf,
-    /// Whether a test that fails runs again. One that looks for rare faults at random does not: it has found one.
-    has_second_try: bool,
-    tally: Tally,
-}
-
-impl Run {
-    /// cargo with the given arguments, in the project's root.
-    fn cargo(&self, args: &[&str]) -> Command {
-        let mut cargo = exec::cargo();
-        cargo.current_dir(&self.root).args(args);
-        cargo
-    }
-
-    /// Runs a command that must end well.
-    fn must(&self, mut command: Command) -> Result<(), Failure> {
-        announce(&command);
-        let status = exec::status(&mut command)?;
-        ended_well(&command, status)
-    }
-
-    /// What a command prints, which must end well within `limit`, or with one of `codes`.
-    fn must_print(&self, mut command: Command, limit: Duration, codes: &[i32]) -> Result<String, Failure> {
-        announce(&command);
-        let (status, printed) = exec::output_within(&mut command, limit)?;
-        let Some(status) = status else {
-            let what = format!("`{}` was not done after {limit:?}", exec::command_line(&command));
-            return Err(Failure::Unmet(what));
-        };
-        if !status.code().is_some_and(|code| codes.contains(&code)) {
-            ended_well(&command, status)?;
-        }
-        Ok(printed)
-    }
-
-    /// Writes the table of times, in which no binary may be over its budget.
-    fn keep(&self, times: &[times::Time]) -> Result<(), Failure> {
-        let path = self.target()?.join("ci-times.tsv");
-        std::fs::write(&path, times::table(times)).map_err(|source| Error::Write { path, source })?;
-        times::over_budget(times).map_or(Ok(()), |what| Err(Failure::Unmet(what)))
-    }
-
-    /// Where builds lie.
-    fn target(&self) -> Result<PathBuf, Failure> {
-        let metadata = ["metadata", "--no-deps", "--format-version", "1", "--locked"];
-        let metadata = exec::output(&mut self.cargo(&metadata))?;
-        let metadata: serde_json::Value = serde_json::from_str(&metadata)
-            .map_err(|error| Error::Parse { what: "`cargo metadata`".into(), why: error.to_string() })?;
-        Ok(metadata["target_directory"].as_str().unwrap_or("target").into())
-    }
-}
-
-fn announce(command: &Command) {
-    println!("   $ {}", exec::command_line(command));
-}
-
-fn ended_well(command: &Command, status: ExitStatus) -> Result<(), Failure> {
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::Unmet(format!("`{}` ended with {status}", exec::command_line(command))))
 }
 
 /// Runs the steps that `args` names, or all but those on demand. Whether they passed.

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Failure, Run, Step, guests, kubernetes, smoke};
+use super::run::{Failure, Run, Step};
+use super::{guests, kubernetes, smoke};
 use crate::bpf::{self, Checked};
 use crate::error::Error;
 use crate::exec;
