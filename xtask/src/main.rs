@@ -1,14 +1,16 @@
 //! What the project does for itself: `cargo xtask tidy` looks over the tree, `cargo xtask ci` runs all that must pass
 //! before a change lands, `cargo xtask headers` writes the C header with the regions, `cargo xtask bpf` rebuilds the objects that
-//! are loaded into the kernel, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it
-//! links none of theirs: it drives cargo, git and the built program from outside, as a developer would.
+//! are loaded into the kernel, `cargo xtask deb` builds Debian's packages, `cargo xtask image` an OCI image of them, `cargo xtask vm` runs a command in a guest that has RDMA.
+//! No crate depends on this one, and it links none of theirs: it drives cargo, git and the built program from outside, as a developer would.
 #![forbid(unsafe_code)]
 
 mod bpf;
 mod ci;
+mod deb;
 mod error;
 mod exec;
 mod headers;
+mod image;
 mod repo;
 mod tidy;
 mod vm;
@@ -51,6 +53,12 @@ enum Task {
     /// Rebuild the objects that are loaded into the kernel, or check that they are what their sources say.
     #[command(after_help = bpf::EXAMPLES)]
     Bpf(bpf::Args),
+    /// Build Debian's packages.
+    #[command(after_help = deb::EXAMPLES)]
+    Deb(deb::Args),
+    /// Build an OCI image with Debian's package.
+    #[command(after_help = image::EXAMPLES)]
+    Image(image::Args),
     /// Run a command where there is RDMA: in a guest with soft-RoCE, on the files of this machine.
     #[command(after_help = vm::EXAMPLES)]
     Vm(vm::Args),
@@ -63,6 +71,8 @@ fn main() -> ExitCode {
         Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)).map(code),
         Task::Headers(args) => find_root().and_then(|root| headers::run(&root, &args)).map(code),
         Task::Bpf(args) => find_root().and_then(|root| bpf::run(&root, &args)).map(code),
+        Task::Deb(args) => find_root().and_then(|root| deb::run(&root, &args)).map(code),
+        Task::Image(args) => find_root().and_then(|root| image::run(&root, &args)).map(code),
         Task::Vm(args) => vm::run(&args),
     };
     match done {

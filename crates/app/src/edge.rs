@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelong_config::{self as config, Capacity, Cluster};
 use sidelong_edge::{
     AdapterMembers, Adopted, ConfigState, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia,
-    Gate, Gatekeeper, Metrics, Peers, ScanDisplay, View, Watch, expose_share,
+    Gate, Gatekeeper, Metrics, Peers, Pulse, ScanDisplay, View, Watch, expose_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, NodeId, ShareMap, Slots, Time};
@@ -111,6 +111,7 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
     watch.gatekeeper = gatekeeper;
     watch.adopts = Some(adopts);
     tell_notes(&spec.events, &parts)?;
+    let pulse = watch.pulse.clone();
     let threads = Threads::start(watch, exchange)?;
     let live = edge.live();
     let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen(), move || live.nodes())).transpose()?;
@@ -124,7 +125,7 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
         served?;
         memory.end(&config)
     })?;
-    Ok(Some(running))
+    Ok(Some(running.with_pulse(pulse)))
 }
 
 /// What becomes of a start that a change of the cluster has overtaken: `None` to begin anew, by the file that etcd has, if the part `may`. Where
@@ -456,6 +457,7 @@ pub(crate) fn watch(
         mover: parts.mover(owner)?,
         sensitivity: parts.cluster.reconfig.sensitivity,
         events,
+        pulse: Pulse::new(parts.cluster.reconfig.sensitivity),
     })
 }
 

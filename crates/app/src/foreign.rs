@@ -62,6 +62,13 @@ pub fn found(server: &ServerAddress) -> String {
     format!("{}, process {pid}, {group}", name.trim())
 }
 
+/// The unit of systemd to which the process that listens there belongs; `None` if there is none, or that is not known.
+pub fn unit(server: &ServerAddress) -> Option<String> {
+    let group = cgroup::of_process(listening(server).ok()?).ok()??;
+    let name = group.file_name()?.to_str()?;
+    (is_here(server) && name.ends_with(".service")).then(|| name.to_owned())
+}
+
 /// The control group of the processes that listen there; or why it is not known, or not one.
 fn shared_group(servers: &[ServerAddress]) -> Result<Result<Option<PathBuf>, String>, Failure> {
     let pids: Vec<_> = match servers.iter().map(listening).collect() {
@@ -141,7 +148,10 @@ fn is_here(server: &ServerAddress) -> bool {
 }
 
 /// The process that listens there: of several the oldest, which started the others.
-fn listening(server: &ServerAddress) -> Result<u32, String> {
+///
+/// # Errors
+/// Why it is not known, in words.
+pub fn listening(server: &ServerAddress) -> Result<u32, String> {
     let look = Listener::new(vec![server.clone()]).and_then(|mut listener| listener.look());
     let Listening { sockets, inode, .. } =
         look.map_err(|error| format!("the kernel names no listeners: {error}"))?;

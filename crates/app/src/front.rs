@@ -92,6 +92,7 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
     watch.adopts = Some(adopts);
     watch.adapter = Some(adapter);
     tell_notes(&spec.events, &parts)?;
+    let pulse = watch.pulse.clone();
     let threads = Threads::start(watch, exchange)?;
     let (mut told, config) = (shutdown.told(), Arc::clone(&parts.config));
     let running = Running::start("front", shutdown, move || {
@@ -101,7 +102,7 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
         served?;
         memory.end(&config)
     })?;
-    Ok(Some(running))
+    Ok(Some(running.with_pulse(pulse)))
 }
 
 /// Has Envoy know the servers of all nodes, if the front adds them.

@@ -44,3 +44,4 @@ pub use failure::{Failure, some};
 pub use monitor::Monitor;
 pub use part::{Events, PartSpec, Running, Shutdown};
 pub use parts::{Parts, certificates};
+pub use sidelong_edge::Pulse;

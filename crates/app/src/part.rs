@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use sidelong_config::Cluster;
-use sidelong_edge::Stop;
+use sidelong_edge::{Pulse, Stop};
 use tokio::sync::watch;
 
 use crate::event::Event;
@@ -83,6 +83,7 @@ impl StopReceiver {
 pub struct Running {
     shutdown: Shutdown,
     thread: Option<JoinHandle<Result<(), Failure>>>,
+    pulse: Option<Pulse>,
 }
 
 impl Running {
@@ -93,7 +94,18 @@ impl Running {
         work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
-        Ok(Running { shutdown, thread: Some(thread) })
+        Ok(Running { shutdown, thread: Some(thread), pulse: None })
+    }
+
+    /// A part with a thread that may be watched.
+    pub(crate) fn with_pulse(mut self, pulse: Pulse) -> Self {
+        self.pulse = Some(pulse);
+        self
+    }
+
+    /// The pulse of the thread that scans and decides, if the part has one.
+    pub fn pulse(&self) -> Option<Pulse> {
+        self.pulse.clone()
     }
 
     /// What ends the part.

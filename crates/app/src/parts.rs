@@ -146,7 +146,10 @@ impl Parts {
             Fact {
                 name: "build",
                 help: "The program",
-                labels: vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
+                labels: vec![
+                    ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                    ("layout", sidelong_layout::LAYOUT_VERSION.to_string()),
+                ],
             },
             Fact {
                 name: "load_scheme",

@@ -15,8 +15,11 @@ pub fn text(time: OffsetDateTime) -> String {
     time.format(TIME).unwrap_or_default()
 }
 
-/// The name of the user who runs this process; without one the number.
+/// The name of the user who runs this process, or has it run by sudo(8); without one the number.
 pub(crate) fn user() -> String {
+    if let Ok(user) = std::env::var("SUDO_USER") {
+        return user;
+    }
     let id = getuid();
     let user = User::from_uid(id).ok().flatten();
     user.map_or_else(|| format!("user {id}"), |user| user.name)

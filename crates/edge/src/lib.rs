@@ -46,9 +46,9 @@ pub use metrics::{
 pub use peers::{Exchange, Peers, expose_share, share_region};
 pub use probes::Places;
 pub use seen::ScanDisplay;
-pub use server::{Edge, Error};
+pub use server::{COMPLETE_MAX, Edge, Error};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits, Stop};
 pub use status::{NodeStatus, PeerStatus, SiteStatus, Status};
 pub use view::{View, WorkersAt};
-pub use watch::{Adopted, ReadLoads, Watch};
+pub use watch::{Adopted, Pulse, ReadLoads, Watch};

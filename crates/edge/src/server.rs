@@ -188,7 +188,7 @@ impl Edge {
 }
 
 /// Longest wait for nodes that were never heard; then the edge is ready without them.
-const COMPLETE_MAX: Duration = Duration::from_secs(10);
+pub const COMPLETE_MAX: Duration = Duration::from_secs(10);
 
 /// The pages of the edge's admin endpoint.
 pub(crate) fn pages(state: Arc<State>, metrics: Arc<Metrics>, is_closing: Arc<AtomicBool>) -> Pages {

@@ -6,7 +6,7 @@
 //! request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,34 @@ pub struct Adopted {
     pub done: SyncSender<Result<(), SettingsError>>,
 }
 
+/// Shows that a thread goes on.
+#[derive(Clone)]
+pub struct Pulse {
+    beats: Arc<AtomicU64>,
+    every: Duration,
+}
+
+impl Pulse {
+    /// Of a thread that begins a round so often.
+    pub fn new(every: Duration) -> Self {
+        Pulse { beats: Arc::default(), every }
+    }
+
+    /// How often it begins a round.
+    pub fn every(&self) -> Duration {
+        self.every
+    }
+
+    /// How many rounds it has begun. It hangs if this stays.
+    pub fn beats(&self) -> u64 {
+        self.beats.load(Ordering::Relaxed)
+    }
+
+    fn beat(&self) {
+        self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Everything that the thread needs.
 pub struct Watch {
     /// The view that it updates.
@@ -119,6 +147,8 @@ pub struct Watch {
     pub keep_epoch: Box<dyn Fn(u64) + Send>,
     /// Receives events.
     pub events: Box<dyn FnMut(Event) + Send>,
+    /// Beats once an interval.
+    pub pulse: Pulse,
 }
 
 impl Watch {
@@ -138,6 +168,7 @@ impl Watch {
         while self.seen_epoch < self.mover.epoch() && !stop.load(Ordering::Relaxed) {
             // By a newer roster the board may be elsewhere.
             self.take_over(&mut tick);
+            self.pulse.beat();
             self.links.scan(clock::now());
             if self.raise_epoch() {
                 break;
@@ -146,6 +177,7 @@ impl Watch {
         }
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
+            self.pulse.beat();
             self.look(&mut tick);
             // A fixed rate: the time of a scan is not added, and missed scans are skipped.
             next = (next + self.sensitivity).max(Instant::now());
@@ -153,6 +185,7 @@ impl Watch {
         }
         let deadline = Instant::now() + drain;
         while !self.mover.is_idle() && Instant::now() < deadline {
+            self.pulse.beat();
             self.drive(&mut tick);
             std::thread::sleep(self.sensitivity);
         }

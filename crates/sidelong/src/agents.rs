@@ -11,9 +11,10 @@ use sidelong_app::agents::{self, AgentsSpec, SourceSpec};
 use sidelong_config::lowest;
 use sidelong_kubernetes::{Access, Server, Service};
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
 use crate::failure::Failure;
-use crate::part::Signals;
+use crate::part::{self, Signals};
+use crate::supervisor;
 
 /// Longest wait for a host to be found, and the pause between two attempts.
 const FOUND_MAX: Duration = Duration::from_secs(30);
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[command(after_help = AGENTS_END)]
 pub(crate) struct AgentsArgs {
     /// Cluster file, with [etcd].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     config: PathBuf,
     /// This machine's name or address, as it stands in `fabric_listen` of the nodes.
     #[arg(long, value_name = "HOST")]
@@ -81,7 +82,8 @@ pub(crate) fn run(args: &AgentsArgs) -> Result<(), Failure> {
         _ => None,
     };
     let agents = agents::start(AgentsSpec { cluster, at, source, admin: args.admin })?;
-    signals.pass_on(agents.shutdown(), &args.config)?;
+    part::follow(signals, &agents, &args.config)?;
+    supervisor::ready();
     agents.wait()
 }
 

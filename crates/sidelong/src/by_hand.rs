@@ -9,6 +9,7 @@ use sidelong_config::{Cluster, Fabric};
 use sidelong_layout::{NodeId, SiteId};
 
 use crate::cluster;
+use crate::completion;
 use crate::failure::{Failure, say};
 use crate::running::running;
 use crate::top;
@@ -17,6 +18,7 @@ use crate::top;
 #[command(after_help = DRAIN_END)]
 pub(crate) struct DrainArgs {
     /// Name of the node in the cluster file.
+    #[arg(add = completion::nodes())]
     pub(crate) node: String,
     #[command(flatten)]
     pub(crate) of: RunningArgs,
@@ -45,6 +47,7 @@ Examples:
 #[command(after_help = RESUME_END)]
 pub(crate) struct ResumeArgs {
     /// Name of the node in the cluster file.
+    #[arg(add = completion::nodes())]
     pub(crate) node: String,
     #[command(flatten)]
     pub(crate) of: RunningArgs,
@@ -59,8 +62,10 @@ Exit codes: 0; 2 if it failed, with the reason.";
 #[command(after_help = MOVE_END)]
 pub(crate) struct MoveArgs {
     /// Name of the node in the cluster file.
+    #[arg(add = completion::nodes())]
     pub(crate) node: String,
     /// Name of the site that it will serve; its own, to keep it there.
+    #[arg(add = completion::sites())]
     pub(crate) site: String,
     #[command(flatten)]
     pub(crate) of: RunningArgs,
@@ -82,7 +87,7 @@ Examples:
 /// Which running cluster.
 #[derive(Args)]
 pub(crate) struct RunningArgs {
-    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine, or /etc/sidelong/cluster.toml].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.

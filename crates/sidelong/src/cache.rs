@@ -14,6 +14,7 @@ use crate::event;
 use crate::failure::say;
 use crate::hangup::Hangup;
 use crate::part::{self, PartArgs};
+use crate::supervisor;
 use sidelong_harness::parent::{self, end_with_parent};
 use switches::Switches;
 
@@ -80,6 +81,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let ready = |at: &[String]| {
+        supervisor::ready();
         if args.events {
             event::print(&Event::Ready);
         } else if !quiet {

@@ -1,6 +1,7 @@
 //! The command line of `sidelong`.
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -8,12 +9,14 @@ use crate::agents::{self, AgentsArgs};
 use crate::by_hand::{self, DrainArgs, MoveArgs, ResumeArgs};
 use crate::cache::{self, CacheArgs};
 use crate::config::{self, ConfigArgs};
+use crate::doctor::{self, DoctorArgs};
 use crate::etcd::{self, ClusterArgs};
 use crate::event::{self, Event};
 use crate::failure::Failure;
 use crate::front::{self, FrontArgs};
 use crate::history::{self, HistoryArgs};
 use crate::init::{self, InitArgs};
+use crate::manual::{self, ManualArgs};
 use crate::members::{self, JoinArgs, LeaveArgs};
 use crate::part::{self, PartArgs};
 use crate::reload::{self, ReloadArgs};
@@ -60,6 +63,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Show admission for each site: requests admitted and rejected, the reason, and whether the target is met.
     Status(StatusArgs),
+    /// Say what is wrong with this machine and the cluster, what it costs, and what mends it.
+    Doctor(DoctorArgs),
     /// List the moves of nodes between sites: when, by which edge, how long each took, and why.
     History(HistoryArgs),
     /// Take a node out of service: it finishes its requests, and serves nobody until it is resumed.
@@ -92,6 +97,9 @@ pub(crate) enum Command {
     Cache(CacheArgs),
     /// Print a demo cluster file, or check a cluster file.
     Config(ConfigArgs),
+    /// Write the pages of the manual.
+    #[command(hide = true)]
+    Manual(ManualArgs),
     /// Become a server of another make or a command of a site, which ends with its parent.
     #[command(hide = true)]
     Exec(ExecArgs),
@@ -113,8 +121,9 @@ impl Command {
         matches!(self, Command::Top(_))
     }
 
-    pub(crate) fn run(&self, is_quiet: bool) -> Result<(), Failure> {
-        match self {
+    pub(crate) fn run(&self, is_quiet: bool) -> Result<ExitCode, Failure> {
+        let done = match self {
+            Command::Doctor(args) => return doctor::run(args, part_of),
             Command::Up(args) => up::run(args, is_quiet),
             Command::Top(args) => top::run(args),
             Command::Status(args) => status::run(args),
@@ -140,8 +149,10 @@ impl Command {
             Command::Cache(args) => tell(args.events, cache::run(args, is_quiet)),
             Command::Config(args) => config::run(args),
             Command::Init(args) => init::run(args),
+            Command::Manual(args) => manual::write(args),
             Command::Exec(args) => up::exec(args),
-        }
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 }
 

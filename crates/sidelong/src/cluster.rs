@@ -1,8 +1,14 @@
 //! The cluster that a command is about: of its file, or as an `up` on this machine runs it.
 
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno;
+use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setgid, setgroups, setuid};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sidelong_app::roster;
 use sidelong_config::{Cluster, ClusterFile, Fabric};
 use sidelong_fabric::RunDirectory;
@@ -10,14 +16,28 @@ use sidelong_harness::up::RUN_FILE;
 
 use crate::failure::Failure;
 
+/// Where commands look for the cluster file, and a package's units have it.
+pub(crate) const INSTALLED: &str = "/etc/sidelong/cluster.toml";
+
 /// Whether this program is `sidelong-lab`, which takes the baselines of the papers.
 pub(crate) static IS_LAB: AtomicBool = AtomicBool::new(false);
 
-/// Reads the cluster file of an operator, or of a researcher.
+/// Reads the cluster file for a command of an operator, or of a researcher. From now on this process acts as the user to whom the cluster
+/// belongs.
+///
+/// # Errors
+/// As [`load_own`], or if it cannot act so.
+pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
+    let file = load_own(path)?;
+    act_as_owner(&file)?;
+    Ok(file)
+}
+
+/// Reads the cluster file for a part.
 ///
 /// # Errors
 /// If it cannot be read or used, or has a baseline that this program does not take.
-pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
+pub(crate) fn load_own(path: &Path) -> Result<ClusterFile, Failure> {
     let mut file = ClusterFile::load(path)?;
     if file.is_short() {
         file = roster::whole(&file)?;
@@ -31,9 +51,26 @@ pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
     )))
 }
 
-/// What the file at `path` says, even if that is only where etcd has the rest.
+/// What the file at `path` says, even if that is only where etcd has the rest. As [`load`] otherwise.
 pub(crate) fn short(path: &Path) -> Result<Cluster, Failure> {
-    Ok(ClusterFile::load(path)?.cluster()?)
+    let file = ClusterFile::load(path)?;
+    act_as_owner(&file)?;
+    Ok(file.cluster()?)
+}
+
+/// Has a command of root act as the user to whom the run directory belongs, for good: parts refuse what another user has written there.
+fn act_as_owner(file: &ClusterFile) -> Result<(), Failure> {
+    let owner = file.cluster.run_dir.as_ref().and_then(|run| fs::symlink_metadata(run).ok());
+    let Some(owner) = owner.filter(|owner| geteuid().is_root() && owner.uid() != 0) else { return Ok(()) };
+    let (user, group) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
+    let groups = || match User::from_uid(user)? {
+        Some(User { name, .. }) => initgroups(&CString::new(name).map_err(|_| Errno::EINVAL)?, group),
+        None => setgroups(&[group]),
+    };
+    let act = || groups().and_then(|()| setgid(group)).and_then(|()| setuid(user));
+    act().map_err(|error| Failure::new(format!("cannot act as the cluster's user (uid {user}): {error}")))?;
+    // Or /proc/self would stay root's.
+    Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
 /// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.

@@ -10,7 +10,7 @@ use sidelong_app::roster::{Place, Version};
 use sidelong_config::{Cluster, ClusterFile, diff, edit};
 use sidelong_fabric::RunDirectory;
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
 use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::reload::{carry_out, told};
@@ -96,7 +96,7 @@ enum FileCommand {
 #[derive(Args)]
 struct OfArgs {
     /// A file of the cluster with [etcd]. It may be short.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     config: PathBuf,
 }
 

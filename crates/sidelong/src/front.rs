@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sidelong_app::front::find;
 use sidelong_app::roster::as_it_serves;
-use sidelong_config::Proxy;
+use sidelong_config::{Cluster, FrontEntry, Proxy};
 use sidelong_harness::front::lines;
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
+use crate::completion;
 use crate::failure::{Failure, say};
 use crate::part::PartArgs;
 
@@ -36,9 +37,10 @@ pub(crate) enum FrontCommand {
 #[derive(Args)]
 pub(crate) struct FrontNamed {
     /// Cluster file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     pub(crate) config: PathBuf,
     /// Name of the front in the cluster file.
+    #[arg(add = completion::parts())]
     pub(crate) name: String,
 }
 
@@ -61,11 +63,19 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
         FrontCommand::Check(FrontNamed { config, name }) => {
             let cluster = cluster::of_file(config, None)?;
             let (_, entry) = find(&cluster, name)?;
-            match entry.proxy {
-                Proxy::Haproxy => haproxy::check(&cluster, entry),
-                Proxy::Connect => connect::check(&cluster, entry),
-                Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => memory::check(&cluster, entry),
-            }
+            say(survey(&cluster, entry)?)
         }
+    }
+}
+
+/// What shows that the front controls its proxy.
+///
+/// # Errors
+/// If it does not.
+pub(crate) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Failure> {
+    match entry.proxy {
+        Proxy::Haproxy => haproxy::survey(cluster, entry),
+        Proxy::Connect => connect::survey(cluster, entry),
+        Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => memory::survey(cluster, entry),
     }
 }

@@ -9,6 +9,7 @@ use sidelong_fabric::RunDirectory;
 use time::OffsetDateTime;
 
 use crate::cluster;
+use crate::completion;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::running::running;
@@ -16,14 +17,14 @@ use crate::running::running;
 #[derive(Args)]
 #[command(after_help = HISTORY_FILES)]
 pub(crate) struct HistoryArgs {
-    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine, or /etc/sidelong/cluster.toml].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Show only moves of this node.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", add = completion::nodes())]
     pub(crate) node: Option<String>,
     /// Show only moves from or to this site, and its repairs.
-    #[arg(long, value_name = "SITE")]
+    #[arg(long, value_name = "SITE", add = completion::sites())]
     pub(crate) site: Option<String>,
     /// Show only moves that ended at this time in UTC, which may be shortened: 14:02, 14:02:07, 2026-11-22T14:02.
     #[arg(long, value_name = "TIME", value_parser = time_of_day)]

@@ -1,19 +1,24 @@
 //! `sidelong init`: writes a cluster file for servers that run already, and says what it found of them.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 use sidelong_app::foreign;
-use sidelong_config::{ClusterFile, HOST_EXPECTED, ServerAddress, is_host};
+use sidelong_config::{Cluster, ClusterFile, HOST_EXPECTED, ServerAddress, is_host};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
+use crate::cluster::INSTALLED;
 use crate::failure::{Failure, say};
 use sidelong_harness::up::FrontMake;
 
@@ -35,19 +40,28 @@ pub(crate) struct InitArgs {
     /// The file to write, which must not exist.
     #[arg(long, value_name = "FILE", default_value = "sidelong.toml")]
     pub(crate) config: PathBuf,
+    /// Write /etc/sidelong/cluster.toml instead, and have systemd start a unit for each part with this machine. It takes the package, and root.
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) install: bool,
 }
 
 const INIT_END: &str = "\
-It prints who listens at each server, and the control group whose load is the server's. It changes nothing but the file.
+It prints who listens at each server, and the control group whose load is the server's. Without --install it changes nothing but the file.
 
 Examples:
   sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
   sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example --front nginx
-  sidelong up --config sidelong.toml";
+  sidelong up --config sidelong.toml
+  sudo sidelong init --install --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example";
 
 /// Port of the edge's admin endpoint: that of its listener and this.
 const ADMIN_PORT_OFFSET: u16 = 1000;
 
+/// The directory that the units make, and the group of what the package installs.
+const RUN: &str = "/run/sidelong";
+const GROUP: &str = "sidelong";
+/// Where an administrator's units are.
+const SYSTEMD: &str = "/etc/systemd/system";
 /// Name of the front.
 const FRONT: &str = "web1";
 /// Where Debian's HAProxy opens its Runtime API.
@@ -69,34 +83,103 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found: Vec<_> = servers.iter().map(|server| runtime.block_on(Found::of(server))).collect();
-    let text = text(args, &found);
+    let config = if args.install { Path::new(INSTALLED) } else { &args.config };
+    let text = text(args, config, &found);
     // An address that cannot be used is refused as in any cluster file.
-    ClusterFile::parse(&text, &args.config.to_string_lossy())?.cluster()?;
-    write(&args.config, &text)?;
+    let cluster = ClusterFile::parse(&text, &config.to_string_lossy())?.cluster()?;
+    let units = if args.install { Some(Units::of(&cluster)?) } else { None };
+    write(config, &text)?;
 
-    for (server, Found { process, is_http2 }) in args.servers.iter().zip(&found) {
+    for (server, Found { process, is_http2, .. }) in args.servers.iter().zip(&found) {
         let speech = if *is_http2 { ", which speaks HTTP/2 in clear text" } else { "" };
         say(format_args!("{server}: {process}{speech}\n"))?;
     }
-    let (config, host) = (args.config.display(), &args.hosts[0]);
+    let (config, host) = (config.display(), &args.hosts[0]);
+    let of = if args.install { String::new() } else { format!(" --config {config}") };
     let then = match args.front {
-        Some(_) => format!("sidelong front config {FRONT} --config {config}"),
+        Some(_) => format!("sidelong front config {FRONT}{of}"),
         None => format!("curl -H 'Host: {host}' http://{}/", args.listen),
     };
-    say(format_args!("wrote {config}\nrun:   sidelong up --config {config}\nthen:  {then}\n"))
+    let run = match &units {
+        Some(units) => {
+            units.enable()?;
+            "systemctl start sidelong.target".to_owned()
+        }
+        None => format!("sidelong up{of}"),
+    };
+    say(format_args!("wrote {config}\nrun:   {run}\nthen:  {then}\n"))
+}
+
+/// The units of a cluster's parts, which the package brings.
+struct Units {
+    names: Vec<String>,
+    /// Of the edges: each socket's unit, and where it listens.
+    sockets: Vec<(String, SocketAddr)>,
+}
+
+impl Units {
+    /// # Errors
+    /// If the package is not installed.
+    fn of(cluster: &Cluster) -> Result<Units, Failure> {
+        let directory = Path::new(INSTALLED).parent().unwrap_or(Path::new("/"));
+        if !directory.is_dir() {
+            return Err(Failure::new(format!(
+                "there is no {}: --install takes Debian's package of sidelong",
+                directory.display()
+            )));
+        }
+        let unit = |kind: &str, name: &str| format!("sidelong-{kind}@{name}.service");
+        let nodes = cluster.nodes.values().map(|node| unit("node", &node.name));
+        let edges = cluster.edges.iter().map(|edge| unit("edge", &edge.name));
+        let fronts = cluster.fronts.values().filter(|front| front.controls.is_some());
+        let fronts = fronts.map(|front| unit("front", &front.name));
+        let sockets =
+            cluster.edges.iter().map(|edge| (format!("sidelong-edge@{}.socket", edge.name), edge.listen));
+        let sockets: Vec<_> = sockets.collect();
+        let names = ["sidelong.target".to_owned()].into_iter().chain(nodes).chain(edges).chain(fronts);
+        Ok(Units { names: names.chain(sockets.iter().map(|(name, _)| name.clone())).collect(), sockets })
+    }
+
+    /// Has systemd start them with the machine, and listen for the edges.
+    fn enable(&self) -> Result<(), Failure> {
+        for (socket, listen) in &self.sockets {
+            let directory = Path::new(SYSTEMD).join(format!("{socket}.d"));
+            let path = directory.join("listen.conf");
+            let text = format!("# `listen` of the edge in {INSTALLED}\n[Socket]\nListenStream={listen}\n");
+            let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, text));
+            written.map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        }
+        let mut systemctl = Command::new("systemctl");
+        let done = systemctl.args(["enable", "--quiet"]).args(&self.names).output();
+        let why = match done {
+            Ok(done) if done.status.success() => return Ok(()),
+            Ok(done) => String::from_utf8_lossy(&done.stderr).trim_end().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(Failure::new(format!(
+            "{INSTALLED} is written, and systemctl enable {} failed: {why}",
+            self.names.join(" ")
+        )))
+    }
 }
 
 /// What is found of a server.
 struct Found {
     /// The process that listens, in words.
     process: String,
+    /// The unit of systemd that it belongs to, if that is known. Who runs the agent may not see the process.
+    unit: Option<String>,
     /// Whether it speaks HTTP/2 in clear text, and not HTTP/1.
     is_http2: bool,
 }
 
 impl Found {
     async fn of(server: &ServerAddress) -> Self {
-        Found { process: foreign::found(server), is_http2: speaks_only_http2(server).await }
+        Found {
+            process: foreign::found(server),
+            unit: foreign::unit(server),
+            is_http2: speaks_only_http2(server).await,
+        }
     }
 }
 
@@ -154,13 +237,19 @@ fn resolved(server: &str) -> Result<ServerAddress, Failure> {
     addresses.next().map(ServerAddress::from).ok_or_else(|| failed("the name has no address".to_owned()))
 }
 
-fn text(args: &InitArgs, found: &[Found]) -> String {
+fn text(args: &InitArgs, config: &Path, found: &[Found]) -> String {
+    let name = site_name(args, 0);
+    let (run, run_dir) = match args.install {
+        true => (
+            "systemctl start sidelong.target".to_owned(),
+            format!("run_dir = \"{RUN}/{name}\"  # below what the units make\n"),
+        ),
+        false => (format!("sidelong up --config {}", config.display()), String::new()),
+    };
     let mut text = format!(
-        "# Written by `sidelong init`. Run it: sidelong up --config {}\n# `sidelong config example` prints a file with all keys.\n\n\
-         [cluster]\nname = {:?}\n\n\
-         # A site for each host name. It starts with `nodes` servers, and never has fewer than `floor`.\n",
-        args.config.display(),
-        site_name(args, 0),
+        "# Written by `sidelong init`. Run it: {run}\n# `sidelong config example` prints a file with all keys.\n\n\
+         [cluster]\nname = {name:?}\n{run_dir}\n\
+         # A site for each host name. It starts with `nodes` servers, and never has fewer than `floor`.\n"
     );
     for (index, host) in args.hosts.iter().enumerate() {
         let nodes = (found.len() + args.hosts.len() - 1 - index) / args.hosts.len();
@@ -176,17 +265,21 @@ fn text(args: &InitArgs, found: &[Found]) -> String {
         }
         text.push('\n');
     }
-    text.push_str("# The servers. For each, `sidelong up` runs an agent that reads its load; it does not touch the server.\n");
-    for (index, (server, Found { process, is_http2 })) in args.servers.iter().zip(found).enumerate() {
+    text.push_str(
+        "# The servers. Beside each runs an agent that reads its load; it does not touch the server.\n",
+    );
+    for (index, (server, Found { process, unit, is_http2 })) in args.servers.iter().zip(found).enumerate() {
         let http2 = if *is_http2 { "http2 = true\n" } else { "" };
+        let unit = unit.as_ref().map(|unit| format!("unit = {unit:?}  # its load is that of the server\n"));
+        let unit = unit.filter(|_| args.install).unwrap_or_default();
         let _ = write!(
             text,
-            "[[node]]\nname = \"s{}\"\nserver = {server:?}  # {process}\n{http2}\
+            "[[node]]\nname = \"s{}\"\nserver = {server:?}  # {process}\n{http2}{unit}\
              # workers = 4  # if each worker holds one connection: how many there are; otherwise learned\n\n",
             index + 1,
         );
     }
-    text + &args.front.map_or_else(|| edge(args), |make| front(make, args.listen))
+    text + &args.front.map_or_else(|| edge(args), |make| front(args, make))
 }
 
 fn edge(args: &InitArgs) -> String {
@@ -200,14 +293,23 @@ fn edge(args: &InitArgs) -> String {
     text
 }
 
-fn front(make: FrontMake, listen: SocketAddr) -> String {
+fn front(args: &InitArgs, make: FrontMake) -> String {
+    let listen = args.listen;
     let socket = match make {
         FrontMake::Haproxy => format!("socket = {HAPROXY_SOCKET:?}  # of HAProxy's line `stats socket`\n"),
         FrontMake::Nginx | FrontMake::Httpd | FrontMake::Envoy | FrontMake::Connect => String::new(),
     };
     let admin = SocketAddr::new(listen.ip(), listen.port().saturating_add(ADMIN_PORT_OFFSET));
+    let dir = match (args.install, make) {
+        (true, FrontMake::Nginx | FrontMake::Httpd | FrontMake::Envoy) => {
+            format!(
+                "dir = \"{RUN}\"  # where the proxy's workers find its memory\ngroup = \"{GROUP}\"  # theirs, too\n"
+            )
+        }
+        _ => String::new(),
+    };
     format!(
-        "# What controls the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}admin = \"{admin}\"  # /metrics, /healthz, /status.json\n",
+        "# What controls the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}{dir}admin = \"{admin}\"  # /metrics, /healthz, /status.json\n",
         make.of_file()
     )
 }
@@ -220,11 +322,19 @@ fn site_name(args: &InitArgs, index: usize) -> String {
     if is_taken { format!("{name}{}", index + 1) } else { name }
 }
 
-/// Creates the file, which must not exist.
+/// Creates the file, which must not exist. It belongs to the user to whom its directory does.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let made = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map_err(std::io::Error::from);
-    let written = made.and_then(|file| std::fs::File::from(file).write_all(text.as_bytes()));
+    let make = || {
+        let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?);
+        if geteuid().is_root() {
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let owner = std::fs::metadata(above)?;
+            std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        }
+        (&file).write_all(text.as_bytes())
+    };
+    let written = make();
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
             Failure::new(format!("{} exists already: name another file with --config", path.display()))

@@ -9,7 +9,9 @@ mod by_hand;
 mod cache;
 mod cli;
 mod cluster;
+mod completion;
 mod config;
+mod doctor;
 mod duration;
 mod etcd;
 mod event;
@@ -21,6 +23,7 @@ mod init;
 mod interrupt;
 mod load;
 mod log;
+mod manual;
 mod members;
 mod own_part;
 mod page;
@@ -32,6 +35,7 @@ mod research;
 mod running;
 mod secret;
 mod status;
+mod supervisor;
 mod table;
 mod top;
 mod up;
@@ -40,7 +44,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
 
 use crate::cli::Cli;
 use crate::failure::Failure;
@@ -52,8 +57,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// `sidelong`.
 pub fn operate() -> ExitCode {
+    // What the shell asks for, by the variable COMPLETE.
+    CompleteEnv::with_factory(Cli::command).complete();
     let Cli { command, quiet } = Cli::parse();
-    started("sidelong", quiet || command.has_screen(), || command.run(quiet).map(|()| ExitCode::SUCCESS))
+    started("sidelong", quiet || command.has_screen(), || command.run(quiet))
 }
 
 /// `sidelong-lab`, which takes the commands of `sidelong`, too.

@@ -9,7 +9,8 @@ use sidelong_app::roster::Place;
 use sidelong_config::edit;
 use sidelong_os::replace_file;
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
+use crate::completion;
 use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::own_part::{OwnPart, Parse, own_part};
@@ -62,7 +63,7 @@ struct CacheArgs {
 #[command(after_help = LEAVE_END)]
 pub(crate) struct LeaveArgs {
     /// Name of the node, edge, front, cache or site in the cluster file.
-    #[arg(required_unless_present = "own")]
+    #[arg(required_unless_present = "own", add = completion::parts())]
     name: Option<String>,
     /// The part that runs in the control group of this command leaves, with the cluster file that it was started with: for a unit's
     /// ExecStop, or a container's preStop hook.
@@ -72,8 +73,8 @@ pub(crate) struct LeaveArgs {
     #[arg(long)]
     wait: bool,
     /// Cluster file, which is changed. Its comments stay.
-    #[arg(long, value_name = "FILE", required_unless_present = "own")]
-    config: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
+    config: PathBuf,
     /// Longest wait for the parts to take it over.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
@@ -82,7 +83,7 @@ pub(crate) struct LeaveArgs {
 #[derive(Args)]
 struct FileArgs {
     /// Cluster file, which is changed. Its comments stay.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     config: PathBuf,
     /// Longest wait for the parts to take it over.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
@@ -144,12 +145,9 @@ pub(crate) fn join(args: &JoinArgs, is_quiet: bool) -> Result<(), Failure> {
 
 /// Has a node, edge, front, cache or site leave.
 pub(crate) fn leave(args: &LeaveArgs, is_quiet: bool, parse: Parse) -> Result<(), Failure> {
-    let (name, config) = match (&args.name, &args.config) {
-        (Some(name), Some(config)) => (name.clone(), config.clone()),
-        _ => {
-            let OwnPart { name, config } = own_part(parse)?;
-            (name, config)
-        }
+    let OwnPart { name, config } = match &args.name {
+        Some(name) => OwnPart { name: name.clone(), config: args.config.clone() },
+        None => own_part(parse)?,
     };
     let Changed { epoch, others, proxies } =
         change((&config, args.timeout), ("without", &name), args.wait, |text| edit::remove(text, &name))?;

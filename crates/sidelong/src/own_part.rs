@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -25,11 +26,10 @@ pub(crate) type Parse = fn(&[OsString]) -> Option<PartArgs>;
 /// # Errors
 /// If none runs there, or several do.
 pub(crate) fn own_part(parse: Parse) -> Result<OwnPart, Failure> {
-    let group = |process: &Path| fs::read(process.join("cgroup"));
-    let own = group(Path::new("/proc/self"))?;
-    let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path()));
-    let here = processes.filter(|process| group(process).is_ok_and(|of| of == own));
-    let mut parts: Vec<_> = here.filter_map(|process| part_of(&process, parse)).collect();
+    let group = |process: &str| fs::read(format!("/proc/{process}/cgroup"));
+    let own = group("self")?;
+    let here = |(pid, _): &(u32, OwnPart)| group(&pid.to_string()).is_ok_and(|of| of == own);
+    let mut parts: Vec<_> = running(parse)?.into_iter().filter(here).map(|(_, part)| part).collect();
     parts.sort();
     match &parts[..] {
         [_] => Ok(parts.remove(0)),
@@ -44,6 +44,19 @@ pub(crate) fn own_part(parse: Parse) -> Result<OwnPart, Failure> {
             )))
         }
     }
+}
+
+/// All parts that run on this machine, of any cluster, with their process IDs.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub(crate) fn running(parse: Parse) -> io::Result<Vec<(u32, OwnPart)>> {
+    let processes = fs::read_dir("/proc")?.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        Some((pid, part_of(&entry.path(), parse)?))
+    });
+    Ok(processes.collect())
 }
 
 /// The part that a process runs, by its command line. `None` if it is none, or has ended.

@@ -12,25 +12,28 @@ use clap::Args;
 use listenfd::ListenFd;
 use sidelong_app::edge::{self, EdgeOptions};
 use sidelong_app::node::{self, NodeOptions};
-use sidelong_app::{Events, PartSpec, Shutdown, front};
+use sidelong_app::{Event, Events, PartSpec, Running, Shutdown, front};
 use sidelong_config::{Cluster, ClusterFile, Fabric};
 use sidelong_fabric::RunDirectory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator;
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
+use crate::completion;
 use crate::event;
 use crate::failure::Failure;
 use crate::reload;
+use crate::supervisor;
 use sidelong_harness::parent::{self, end_with_parent};
 
 #[derive(Args)]
 #[command(after_help = PART_END)]
 pub(crate) struct PartArgs {
     /// Cluster file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     pub(crate) config: PathBuf,
     /// Its name in the cluster file.
+    #[arg(add = completion::parts())]
     pub(crate) name: String,
     /// Override `cluster.fabric` (auto, shm, tcp, verbs). All parts of a cluster must use the same value.
     #[arg(long, value_name = "FABRIC")]
@@ -71,7 +74,7 @@ pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
         ..NodeOptions::default()
     };
     let node = node::start(spec(args, cluster), options)?;
-    signals.pass_on(node.shutdown(), &args.config)?;
+    follow(signals, &node, &args.config)?;
     node.wait()
 }
 
@@ -87,7 +90,7 @@ pub(crate) fn edge(args: &PartArgs) -> Result<(), Failure> {
     let entry = cluster.edges.iter().find(|edge| edge.name == args.name);
     let listener = entry.map(|edge| handed_over(&edge.name, edge.listen)).transpose()?.flatten();
     let edge = edge::start(spec(args, cluster), EdgeOptions { listener, access_log_reopen })?;
-    signals.pass_on(edge.shutdown(), &args.config)?;
+    follow(signals, &edge, &args.config)?;
     edge.wait()
 }
 
@@ -98,13 +101,22 @@ pub(crate) fn front(args: &PartArgs) -> Result<(), Failure> {
     let cluster = read(args)?;
     let _held = parent::hold(args.with_parent, &cluster)?;
     let front = front::start(spec(args, cluster))?;
-    signals.pass_on(front.shutdown(), &args.config)?;
+    follow(signals, &front, &args.config)?;
     front.wait()
+}
+
+/// Has a part that has started go by the signals, and what supervises it hear of it.
+pub(crate) fn follow(signals: Signals, part: &Running, config: &Path) -> io::Result<()> {
+    signals.pass_on(part.shutdown(), config)?;
+    supervisor::started(part.pulse())
 }
 
 fn spec(args: &PartArgs, cluster: Cluster) -> PartSpec {
     let prints = args.events;
     let events: Events = Arc::new(move |event| {
+        if *event == Event::Ready {
+            supervisor::ready();
+        }
         if prints {
             event::print(event);
         }
@@ -122,13 +134,19 @@ impl Signals {
     }
 
     /// SIGTERM lets requests in flight end, SIGINT does not. SIGHUP has all parts adopt the file `config`.
-    pub(crate) fn pass_on(mut self, shutdown: Shutdown, config: &Path) -> io::Result<()> {
+    fn pass_on(mut self, shutdown: Shutdown, config: &Path) -> io::Result<()> {
         let config = config.to_owned();
         let pass_on = move || {
             for signal in self.0.forever() {
                 match signal {
-                    SIGTERM => shutdown.finish(),
-                    SIGINT => shutdown.cut(),
+                    SIGTERM => {
+                        supervisor::stopping();
+                        shutdown.finish();
+                    }
+                    SIGINT => {
+                        supervisor::stopping();
+                        shutdown.cut();
+                    }
                     _ => reload::hang_up(&config),
                 }
             }
@@ -147,7 +165,7 @@ pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
             let named = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
             ClusterFile::of_file(RunDirectory::at(run).read(name).map_err(named)?, path)?
         }
-        _ => cluster::load(path)?,
+        _ => cluster::load_own(path)?,
     };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     Ok(file.cluster()?)

@@ -12,7 +12,7 @@ use sidelong_app::reload::Reload;
 use sidelong_app::some;
 use sidelong_config::{Change, FrontEntry, Takes};
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
 use crate::duration::duration;
 use crate::failure::{Failure, say};
 use crate::table::table;
@@ -24,7 +24,7 @@ pub(crate) const WAIT: Duration = Duration::from_secs(10);
 #[command(after_help = RELOAD_END)]
 pub(crate) struct ReloadArgs {
     /// Cluster file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     pub(crate) config: PathBuf,
     /// Say what would change, and change nothing.
     #[arg(long)]

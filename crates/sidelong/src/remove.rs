@@ -5,6 +5,7 @@ use sidelong_app::reload::lose;
 
 use crate::by_hand::RunningArgs;
 use crate::cluster;
+use crate::completion;
 use crate::failure::{Failure, say};
 use crate::reload::WAIT;
 use crate::running::running;
@@ -13,6 +14,7 @@ use crate::running::running;
 #[command(after_help = REMOVE_END)]
 pub(crate) struct RemoveArgs {
     /// Name of the edge, front or cache in the cluster file; on several machines also of a node.
+    #[arg(add = completion::parts())]
     pub(crate) name: String,
     /// Say that nothing of it is left: neither its process nor, beside a proxy of another make, that proxy.
     #[arg(long, required = true)]

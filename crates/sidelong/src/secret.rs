@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sidelong_app::rotation::{Has, Known, Rotation};
 
-use crate::cluster;
+use crate::cluster::{self, INSTALLED};
 use crate::failure::{Failure, say};
 use crate::table::table;
 
@@ -38,7 +38,7 @@ enum SecretCommand {
 #[derive(Args)]
 struct OfArgs {
     /// Cluster file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value = INSTALLED)]
     config: PathBuf,
 }
 

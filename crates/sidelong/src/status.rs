@@ -28,7 +28,7 @@ use members::{Behind, Members, Silent};
 #[derive(Args)]
 #[command(after_help = STATUS_END)]
 pub(crate) struct StatusArgs {
-    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine, or /etc/sidelong/cluster.toml].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print one JSON object (docs/admission.md).
@@ -616,19 +616,24 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
+/// What is answered for a page of an admin endpoint, with its head.
+///
+/// # Errors
+/// If there is no answer within [`ANSWER_MAX`].
+pub(crate) fn get(admin: SocketAddr, page: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&admin, ANSWER_MAX)?;
+    stream.set_write_timeout(Some(ANSWER_MAX))?;
+    let request = format!("GET {page} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    Timed::new(stream, ANSWER_MAX).take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
 /// The status of the edge at `admin`, or why there is none, worded to follow its name.
 fn ask_one(admin: Option<SocketAddr>) -> Result<Status, Problem> {
     let admin = admin.ok_or_else(|| "has no admin address in the cluster file".to_owned())?;
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&admin, ANSWER_MAX)?;
-        stream.set_write_timeout(Some(ANSWER_MAX))?;
-        let request = format!("GET /status.json HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        Timed::new(stream, ANSWER_MAX).take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = ask().map_err(|error| match error.kind() {
+    let answer = get(admin, "/status.json").map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             let said = format!("does not answer at {admin} within {ANSWER_MAX:?}");
             Problem { said, is_silent: true }

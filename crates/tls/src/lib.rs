@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::danger::ClientCertVerifier;
@@ -22,9 +22,24 @@ use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use sidelong_os::open_regular;
 use webpki::EndEntityCert;
+use x509_cert::der::Decode as _;
 
 /// Time between two checks whether a file was replaced ([`Tls::renew`]).
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
+
+/// When the first certificate of a PEM file ends.
+///
+/// # Errors
+/// If the file cannot be read, or has no certificate that can be.
+pub fn ends(path: &Path) -> Result<SystemTime, TlsError> {
+    let file = || path.display().to_string();
+    let found = CertificateDer::from_pem_file(path);
+    let certificate = found.map_err(|source| TlsError::File { file: file(), source })?;
+    let certificate = x509_cert::Certificate::from_der(&certificate);
+    let certificate = certificate.map_err(|_| TlsError::Empty { file: file() })?;
+    let end = certificate.tbs_certificate().validity().not_after.to_unix_duration();
+    Ok(SystemTime::UNIX_EPOCH + end)
+}
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,7 @@
 mod cargo_test;
 mod guests;
 mod kubernetes;
+mod packages;
 mod run;
 mod smoke;
 mod steps;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::run::{Failure, Run, Step};
-use super::{guests, kubernetes, smoke};
+use super::{guests, kubernetes, packages, smoke};
 use crate::bpf::{self, Checked};
 use crate::error::Error;
 use crate::exec;
@@ -50,6 +50,11 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
+    Step {
+        name: "packages",
+        proves: "Debian's packages do in a container, under systemd, what docs/install.md says, and are upgraded under load",
+        run: packages::step,
+    },
     Step {
         name: "chaos",
         proves: "whatever fails on five machines, no request is misdirected, no floor is missed, and all comes to rest, 3 seeds",
@@ -111,6 +116,16 @@ pub(super) const ON_DEMAND: &[Step] = &[
             long_tests(run, "sidelong-sim")?;
             chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT)
         },
+    },
+    Step {
+        name: "packages-lint",
+        proves: "two builds of the packages give the same bytes, and lintian finds no fault in them",
+        run: packages::lint,
+    },
+    Step {
+        name: "image",
+        proves: "an OCI image of the package is built, and a container's runtime starts the program of it",
+        run: packages::image,
     },
     Step {
         name: "guests-faults",

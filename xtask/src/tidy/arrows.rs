@@ -78,6 +78,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "trace",
             "workload",
             "rams",
+            "tls",
             "sim",
             "harness",
             "lab",

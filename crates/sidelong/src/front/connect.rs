@@ -7,10 +7,13 @@ use sidelong_app::front::{Attached, connect_failure};
 use sidelong_config::{Cluster, FrontEntry};
 use sidelong_load::{ConnectError, Connections, monotonic_ns};
 
-use crate::failure::{Failure, say};
+use crate::failure::Failure;
 
-/// Says whether the programs are attached and the front scans, and where the connections are.
-pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
+/// That the programs are attached and the front scans, and where the connections are.
+///
+/// # Errors
+/// If they are not, or it does not.
+pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Failure> {
     let place = Attached::of(cluster, entry)?;
     // Of any cluster file: the front has refused others.
     let found = Connections::read(&place.spec(cluster, 0)).map_err(|error| match error {
@@ -46,5 +49,5 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         let connections = found.at.get(slot).copied().unwrap_or_default();
         let _ = writeln!(said, "node {} has {connections} connections", node.name);
     }
-    say(said)
+    Ok(said)
 }

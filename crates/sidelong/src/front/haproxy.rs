@@ -9,10 +9,13 @@ use sidelong_layout::{NodeId, SiteId};
 use sidelong_policy::index::Capacity;
 
 use super::memory;
-use crate::failure::{Failure, say};
+use crate::failure::Failure;
 
-/// Says which servers HAProxy has for each site.
-pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
+/// Which servers HAProxy has for each site.
+///
+/// # Errors
+/// If it is not as it should be.
+pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Failure> {
     let described = haproxy_cluster(cluster, entry, &vec![Capacity::default(); cluster.nodes.len()]);
     let found = survey_haproxy(haproxy_socket(entry), described).map_err(|trouble| {
         Failure::new(format!(
@@ -81,7 +84,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         if entry.controlled_by() == ControlledBy::Choose {
             said += &memory::survey(cluster, entry)?;
         }
-        say(said)
+        Ok(said)
     } else {
         Err(Failure::new(format!("front {}: {}", entry.name, wrong.join("; "))))
     }

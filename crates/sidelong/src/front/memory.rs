@@ -15,12 +15,7 @@ use sidelong_layout::{
 };
 use sidelong_load::monotonic_ns;
 
-use crate::failure::{Failure, say};
-
-/// Says whether the front runs, and whose workers ask it.
-pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
-    say(survey(cluster, entry)?)
-}
+use crate::failure::Failure;
 
 /// That the front runs, and whose workers ask it.
 ///

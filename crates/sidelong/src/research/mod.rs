@@ -55,11 +55,15 @@ pub(crate) enum Command {
 impl Research {
     /// Parses the command line. The operator's commands are left out of the help: `sidelong --help` has them.
     pub(crate) fn parse_hiding_operations() -> Self {
+        Self::from_arg_matches(&Self::own().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The command line, whose help has the program's own commands.
+    pub(crate) fn own() -> clap::Command {
         let theirs = cli::Cli::command();
         let names = theirs.get_subcommands().map(|command| command.get_name().to_owned());
         let hide = |all: clap::Command, name| all.mut_subcommand(name, |command| command.hide(true));
-        let matches = names.fold(Self::command(), hide).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        names.fold(Self::command(), hide)
     }
 }
 
@@ -76,7 +80,7 @@ impl Command {
             Command::Trace(args) => return trace::run(args, is_quiet),
             Command::Perf(args) => sidelong_perf::run(args),
             Command::Load(args) => load::run(args, is_quiet),
-            Command::Operate(command) => command.run(is_quiet),
+            Command::Operate(command) => return command.run(is_quiet),
         };
         done.map(|()| ExitCode::SUCCESS)
     }

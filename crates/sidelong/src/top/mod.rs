@@ -38,7 +38,7 @@ pub(crate) use column::Column;
 #[derive(Args)]
 #[command(after_help = TOP_KEYS)]
 pub(crate) struct TopArgs {
-    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine, or /etc/sidelong/cluster.toml].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.

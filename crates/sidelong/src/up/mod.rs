@@ -61,7 +61,7 @@ impl Status<'_> {
 /// Runs the cluster to its end. With `quiet` it prints no greeting.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let mut file = match (&args.config, args.demo) {
-        (Some(path), _) => cluster::load(path)?,
+        (Some(path), _) => cluster::load_own(path)?,
         (None, Some(Demo::Auction)) => up::auction_cluster()?,
         (None, None) => ClusterFile::demo(),
     };

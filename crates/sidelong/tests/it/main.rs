@@ -17,6 +17,7 @@ mod connect;
 mod cut_short;
 mod demo;
 mod descriptors;
+mod doctor;
 mod documented;
 mod documents;
 mod endurance;

@@ -1,10 +1,11 @@
 //! `sidelong node` and `sidelong edge` as processes: their events, and the signals and parents by which they end.
 
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Client, Cluster, Running, eventually, get, metrics, try_get};
+use crate::support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, try_get};
 
 /// Two nodes and an edge, with a site each.
 fn cluster() -> Cluster {
@@ -41,6 +42,34 @@ fn they_tell_what_happens_where_asked() {
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/10").status, 200);
     for part in [node, edge, second] {
         part.end().succeeded();
+    }
+}
+
+#[test]
+fn what_supervises_an_edge_hears_of_it() {
+    let cluster = cluster();
+    let path = cluster.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut text = [0; 256];
+        let bytes = socket.recv(&mut text).expect("it says something");
+        String::from_utf8_lossy(&text[..bytes]).trim().to_owned()
+    };
+    let script = "WATCHDOG_PID=$$ exec \"$@\"";
+    let mut edge = std::process::Command::new("sh");
+    edge.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sidelong"), "edge", "edge1", "--config"]);
+    edge.arg(cluster.config()).env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let edge = Running::start_command(edge);
+    assert_eq!(heard(), "WATCHDOG=1", "it goes on, and has not read all nodes");
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    while heard() != "READY=1" {}
+    assert_eq!(heard(), "WATCHDOG=1");
+    edge.signal(Signal::TERM);
+    while heard() != "STOPPING=1" {}
+    edge.finish().succeeded();
+    for node in nodes {
+        node.end().succeeded();
     }
 }
 

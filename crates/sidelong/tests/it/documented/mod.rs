@@ -54,6 +54,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong config demo", RUN),
     ("sidelong config diff", By(&["crates/sidelong/tests/it/reload.rs"])),
     ("sidelong config example", RUN),
+    ("sidelong doctor", By(&["crates/sidelong/tests/it/doctor.rs", "ci packages"])),
     ("sidelong drain", By(&["crates/sidelong/tests/it/by_hand.rs"])),
     ("sidelong edge", By(&["crates/sidelong/tests/it/parts.rs"])),
     (
@@ -97,6 +98,10 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong up --demo", By(&["crates/sidelong/tests/it/demo.rs"])),
     ("sidelong up --front", By(&["crates/sidelong/tests/it/fronts.rs", "crates/sidelong/tests/it/up.rs"])),
     ("sudo", NotOurs),
+    ("sudo apt-get", By(&["ci packages"])),
+    ("sudo sidelong", By(&["ci packages"])),
+    ("sudo systemctl", By(&["ci packages"])),
+    ("systemctl", By(&["ci packages"])),
     ("writeln!", NotOurs),
 ];
 
