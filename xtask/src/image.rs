@@ -107,15 +107,16 @@ pub(crate) fn build(packages: &Path, out: &Path) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The package of the operator's program.
+/// The package of the operator's program, of several the one that was built last.
 fn found(packages: &Path) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(packages).map_err(written(packages))?.flatten();
-    let mut paths = entries.map(|entry| entry.path());
+    let paths = entries.map(|entry| entry.path());
     let is_it = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with("sidelong_") && name.ends_with(".deb"))
     };
-    paths.find(is_it).ok_or_else(|| Error::Read {
+    let built = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
+    paths.filter(is_it).max_by_key(built).ok_or_else(|| Error::Read {
         path: packages.join("sidelong_*.deb"),
         source: std::io::ErrorKind::NotFound.into(),
     })

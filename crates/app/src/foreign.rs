@@ -143,7 +143,7 @@ fn toward(server: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Whether the server's address is this machine's.
-fn is_here(server: &ServerAddress) -> bool {
+pub fn is_here(server: &ServerAddress) -> bool {
     server.tcp().is_none_or(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 

@@ -21,12 +21,11 @@ pub(crate) fn sites() -> ArgValueCompleter {
 /// Names of what the command on the line is about: those of nodes for `sidelong node`, and all for `sidelong leave`.
 pub(crate) fn parts() -> ArgValueCompleter {
     completer(|Names { nodes, edges, fronts, caches, sites }| {
-        let all = [("node", nodes), ("edge", edges), ("front", fronts), ("cache", caches), ("leave", sites)];
-        let words: Vec<_> = std::env::args_os().collect();
-        let is_named = |kind: &str| words.iter().any(|word| word == kind);
-        match all.iter().position(|(kind, _)| *kind != "leave" && is_named(kind)) {
-            Some(kind) => all.into_iter().nth(kind).map(|(_, names)| names).unwrap_or_default(),
-            None => all.into_iter().flat_map(|(_, names)| names).collect(),
+        let kinds = [("node", &nodes), ("edge", &edges), ("front", &fronts), ("cache", &caches)];
+        let is_named = |kind: &str| std::env::args_os().any(|word| word == kind);
+        match kinds.iter().find(|(kind, _)| is_named(kind)) {
+            Some((_, names)) => (*names).clone(),
+            None => [nodes, edges, fronts, caches, sites].concat(),
         }
     })
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
 use std::path::Path;
 
 use sidelong_config::{Cluster, ClusterFile};
@@ -10,17 +9,23 @@ use sidelong_fabric::RunDirectory;
 use tar::{Builder, Header};
 
 use super::findings::Finding;
-use super::gather::admins;
+use super::gather::ask;
 use crate::failure::Failure;
-use crate::status::get;
 
+/// What parts say of themselves.
+const PAGES: [&str; 2] = ["/metrics", "/status.json"];
 /// Most bytes of a file of the run directory.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes it.
-pub(super) fn write(path: &Path, cluster: Option<&Cluster>, findings: &[Finding]) -> Result<(), Failure> {
-    let named = |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
-    let mut archive = Builder::new(File::create_new(path).map_err(named)?);
+/// Creates its file, which must not exist.
+pub(super) fn create(path: &Path) -> Result<File, Failure> {
+    File::create_new(path).map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Writes it into that file.
+pub(super) fn write(file: File, cluster: Option<&Cluster>, findings: &[Finding]) -> Result<(), Failure> {
+    let named = |error: io::Error| Failure::new(format!("cannot write the report: {error}"));
+    let mut archive = Builder::new(file);
     let mut add = |name: &str, bytes: &[u8]| {
         let mut header = Header::new_gnu();
         header.set_mode(0o644);
@@ -32,11 +37,11 @@ pub(super) fn write(path: &Path, cluster: Option<&Cluster>, findings: &[Finding]
     add("version", concat!(env!("CARGO_PKG_VERSION"), "\n").as_bytes())?;
     if let Some(cluster) = cluster {
         add("cluster.toml", without_secret(&cluster.file).to_toml()?.as_bytes())?;
-        for (_, name, address) in admins(cluster) {
-            for page in pages(address) {
-                match page {
-                    (page, Ok(text)) => add(&format!("{name}{page}"), text.as_bytes())?,
-                    (page, Err(error)) => add(&format!("{name}{page}.error"), error.to_string().as_bytes())?,
+        for page in PAGES {
+            for ((_, name, _), said) in ask(cluster, page) {
+                match said {
+                    Ok(text) => add(&format!("{name}{page}"), text.as_bytes())?,
+                    Err(error) => add(&format!("{name}{page}.error"), error.to_string().as_bytes())?,
                 }
             }
         }
@@ -53,11 +58,6 @@ pub(super) fn write(path: &Path, cluster: Option<&Cluster>, findings: &[Finding]
         }
     }
     archive.finish().map_err(named)
-}
-
-/// What a part says of itself at its admin address.
-fn pages(address: SocketAddr) -> [(&'static str, io::Result<String>); 2] {
-    ["/metrics", "/status.json"].map(|page| (page, get(address, page)))
 }
 
 /// The file but for the secret that may stand in it.

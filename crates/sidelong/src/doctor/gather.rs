@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FsWord, statfs, statvfs};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use rustix::system::uname;
 use sidelong_app::foreign;
 use sidelong_config::{Cluster, ClusterFile, Proxy, Secret};
@@ -209,7 +211,7 @@ fn named(pid: u32) -> String {
 }
 
 fn holder(address: SocketAddr, parts: &[u32]) -> Holder {
-    match TcpListener::bind(address) {
+    match bind(address) {
         Ok(_) => Holder::Nobody,
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             let server = ServerAddress::from(address);
@@ -226,10 +228,18 @@ fn holder(address: SocketAddr, parts: &[u32]) -> Holder {
     }
 }
 
+/// Takes the address, which fails if somebody listens there. It does not listen itself, so that a part that starts meanwhile can.
+fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
 /// Whether an address is this machine's.
 fn is_here(address: SocketAddr) -> bool {
-    let found = TcpListener::bind((address.ip(), 0));
-    !found.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+    foreign::is_here(&address.into())
 }
 
 fn secret(cluster: &Cluster) -> Option<SecretFile> {
@@ -239,8 +249,10 @@ fn secret(cluster: &Cluster) -> Option<SecretFile> {
     Some(SecretFile { path: path.clone(), secrets })
 }
 
-/// The admin addresses of the cluster's parts: each with its kind and name.
-pub(super) fn admins(cluster: &Cluster) -> Vec<(&'static str, String, SocketAddr)> {
+/// A part with an admin address: its kind and its name.
+pub(super) type Admin = (&'static str, String, SocketAddr);
+
+fn admins(cluster: &Cluster) -> Vec<Admin> {
     let mut all = Vec::new();
     let mut add = |kind, name: &str, admin: Option<SocketAddr>| {
         all.extend(admin.map(|admin| (kind, name.to_owned(), admin)));
@@ -253,20 +265,24 @@ pub(super) fn admins(cluster: &Cluster) -> Vec<(&'static str, String, SocketAddr
     all
 }
 
-/// Asks all parts that have an admin address.
-fn parts(cluster: &Cluster) -> Vec<Part> {
-    let admins = admins(cluster);
-    let ask = |(kind, name, address): &(&'static str, String, SocketAddr)| {
-        let answer = get(*address, "/metrics").map(|text| answer(&text)).map_err(|error| told(&error));
-        Part { name: name.clone(), kind, address: *address, answer }
-    };
-    let some = |some: &[(&'static str, String, SocketAddr)]| -> Vec<Part> {
+/// Asks all parts that have an admin address for a page.
+pub(super) fn ask(cluster: &Cluster, page: &str) -> Vec<(Admin, io::Result<String>)> {
+    let some = |some: &[Admin]| -> Vec<_> {
         thread::scope(|scope| {
-            let asked: Vec<_> = some.iter().map(|one| scope.spawn(|| ask(one))).collect();
-            asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
+            let asked = some.iter().map(|admin| (admin.clone(), scope.spawn(|| get(admin.2, page))));
+            let asked: Vec<_> = asked.collect();
+            asked.into_iter().filter_map(|(admin, asked)| Some((admin, asked.join().ok()?))).collect()
         })
     };
-    admins.chunks(ASKED_AT_ONCE_MAX).flat_map(some).collect()
+    admins(cluster).chunks(ASKED_AT_ONCE_MAX).flat_map(some).collect()
+}
+
+fn parts(cluster: &Cluster) -> Vec<Part> {
+    let part = |((kind, name, address), said): (Admin, io::Result<String>)| {
+        let answer = said.map(|text| answer(&text)).map_err(|error| told(&error));
+        Part { name, kind, address, answer }
+    };
+    ask(cluster, "/metrics").into_iter().map(part).collect()
 }
 
 fn told(error: &io::Error) -> String {
@@ -330,6 +346,8 @@ fn certificates(cluster: &Cluster) -> Vec<CertificateFile> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]

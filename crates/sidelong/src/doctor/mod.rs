@@ -44,14 +44,16 @@ Examples:
 
 pub(crate) fn run(args: &DoctorArgs, parse: Parse) -> Result<ExitCode, Failure> {
     let config = args.config.clone().map_or_else(running, Ok)?;
+    // Root's, before this process acts as the cluster's user.
+    let bundle = args.bundle.as_deref().map(bundle::create).transpose()?;
     let (facts, cluster) = gather::gather(&config, parse);
     let findings = judge(&facts);
     let text = match args.json {
         true => serde_json::to_string_pretty(&findings)? + "\n",
         false => plain(&findings),
     };
-    if let Some(path) = &args.bundle {
-        bundle::write(path, cluster.as_ref(), &findings)?;
+    if let Some(file) = bundle {
+        bundle::write(file, cluster.as_ref(), &findings)?;
     }
     say(text)?;
     let worst = findings.iter().map(|finding| finding.grade).max();
