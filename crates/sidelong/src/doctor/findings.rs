@@ -75,7 +75,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             Grade::Error,
             "cluster file",
             why,
-            "no part starts by it, and nothing below was looked at",
+            "no part starts by it, and nothing else of the cluster was looked at",
             format!("edit {file}, then: sidelong config check {file}"),
         ),
     });
