@@ -17,10 +17,8 @@
 
 /* Files that were not there or were replaced are looked for so often. */
 #define REOPEN_NS 100000000ull
-/* What the front says is copied so often, for when its file is cut short. Who serves what is copied at each of its scans. */
+/* What the front says is copied so often, for when its file is cut short. */
 #define KEEP_NS 100000000ull
-/* But there is as much between two copies for each node, so that copies take a thousandth of the time at most. */
-#define OWNER_NS 10000ull
 /* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
 #define MAPPINGS_MAX 64
 #define PATH_BYTES 512
@@ -61,10 +59,6 @@ struct mapping {
     size_t kept_words;
     /* The whole one: 0 or 1. */
     _Atomic size_t kept_at;
-    /* Likewise which site each node serves, and as of which scan. */
-    _Atomic uint64_t *owners;
-    _Atomic uint64_t owners_scan_ns;
-    _Atomic size_t owners_at;
     /* The front's life in which the files were last compared with those that are mapped. */
     _Atomic uint64_t life;
     _Atomic uint64_t kept[];
@@ -110,12 +104,11 @@ static void copy_words(_Atomic uint64_t *to, const _Atomic uint64_t *from, size_
 
 /*
  * Fills memory with what the front said last: a copy of that, and which site each node served at the very last. The other file has
- * that. If it is lost as well, that is as of the scan at which this process looked last.
+ * that. If it is lost as well, no node is known to serve a site: it may have changed sites since this process looked.
  */
 static void restore(const struct mapping *map, struct choice_region *choice)
 {
     const _Atomic uint64_t *kept = &map->kept[atomic_load(&map->kept_at) * map->kept_words];
-    const _Atomic uint64_t *owners = &map->owners[atomic_load(&map->owners_at) * map->nodes];
     struct choice_node *node = (void *)&choice->site[map->sites];
 
     copy_words((void *)choice, kept, map->kept_words);
@@ -129,7 +122,7 @@ static void restore(const struct mapping *map, struct choice_region *choice)
     atomic_thread_fence(memory_order_acquire);
     bool is_known = map->workers->header.magic == MAGIC;
     for (uint32_t i = 0; i < map->nodes && !is_known; i++)
-        atomic_store(&node[i].ownership, atomic_load(&owners[i]));
+        atomic_store(&node[i].ownership, 0);
 }
 
 /*
@@ -314,7 +307,7 @@ static struct mapping *map_files(const struct file files[2])
 {
     const struct choice_region *begin = &files[0].begin;
     size_t kept = begin->header.len / sizeof(uint64_t) * sizeof(uint64_t);
-    struct mapping *map = calloc(1, sizeof(*map) + 2 * kept + 2 * begin->nodes * sizeof(uint64_t));
+    struct mapping *map = calloc(1, sizeof(*map) + 2 * kept);
 
     if (!map)
         return NULL;
@@ -341,7 +334,6 @@ static struct mapping *map_files(const struct file files[2])
     map->node = (void *)&map->choice->site[map->sites];
     map->servers = (uint32_t)begin->servers;
     map->kept_words = kept / sizeof(uint64_t);
-    map->owners = &map->kept[2 * map->kept_words];
     map->slot = NO_SLOT_YET;
     return map;
 }
@@ -381,22 +373,6 @@ static void keep(struct mapping *map)
         atomic_store(&map->kept_at, other);
 }
 
-/* Likewise which site each node serves as of the scan of that time. Under `changing`. */
-static void keep_owners(struct mapping *map, uint64_t scan_ns)
-{
-    size_t other = 1 - atomic_load(&map->owners_at);
-    _Atomic uint64_t *owners = &map->owners[other * map->nodes];
-
-    for (uint32_t i = 0; i < map->nodes; i++)
-        atomic_store_explicit(&owners[i], atomic_load_explicit(&map->node[i].ownership, memory_order_relaxed),
-                              memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
-    if (map->choice->header.magic != MAGIC)
-        return;
-    atomic_store(&map->owners_at, other);
-    atomic_store_explicit(&map->owners_scan_ns, scan_ns, memory_order_relaxed);
-}
-
 /* Opens the files anew, if they are others than those that are mapped. Under `changing`. */
 static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 {
@@ -434,7 +410,6 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
     /* From now on a file that is cut short ends nobody, so from now on it may be read. */
     atomic_store(&mappings[place], map);
     keep(map);
-    keep_owners(map, atomic_load(&map->choice->time_ns));
     atomic_store(&map->life, life_of(map));
     atomic_store(&front->current, map);
     return 0;
@@ -478,13 +453,11 @@ static RARE struct mapping *look_again(sidelong_front *front, uint64_t now_ns)
     return mapping_of(front);
 }
 
-static RARE void keep_again(struct mapping *map, uint64_t scan_ns, uint64_t now_ns)
+static RARE void keep_again(struct mapping *map)
 {
     if (pthread_mutex_trylock(&changing) != 0)
         return;
-    if (is_due(&map->kept_ns, now_ns, KEEP_NS))
-        keep(map);
-    keep_owners(map, scan_ns);
+    keep(map);
     pthread_mutex_unlock(&changing);
 }
 
@@ -500,9 +473,8 @@ static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
         *stale = !map || is_stale(map, now_ns);
         return map;
     }
-    uint64_t scan_ns = atomic_load_explicit(&map->choice->time_ns, memory_order_acquire);
-    if (scan_ns - atomic_load_explicit(&map->owners_scan_ns, memory_order_relaxed) >= map->nodes * OWNER_NS)
-        keep_again(map, scan_ns, now_ns);
+    if (is_due(&map->kept_ns, now_ns, KEEP_NS))
+        keep_again(map);
     return map;
 }
 
