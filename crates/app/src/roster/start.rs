@@ -179,7 +179,8 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
             (here, Some(why))
         }
     };
-    let Told { newer, is_heard } = told.unwrap_or_else(|| place.newer_of_peers(&known))?;
+    let asks = if trouble.is_none() { Place::newer_than_etcds } else { Place::newer_of_peers };
+    let Told { newer, is_heard } = told.unwrap_or_else(|| asks(&place, &known))?;
     // If nobody knows how old it is, etcd is waited for after all: it may be about to choose a leader.
     if trouble.is_some()
         && !is_heard
@@ -193,7 +194,7 @@ fn newest(cluster: &Cluster, run: &RunDirectory) -> Result<Roster, Failure> {
     Ok(newer.unwrap_or(known))
 }
 
-/// `known`, or a newer one that parts have.
+/// `known`, which etcd has, or a newer one that parts have.
 fn newest_with_peers(place: &Place, known: Roster) -> Result<Roster, Failure> {
-    Ok(place.newer_of_peers(&known)?.newer.unwrap_or(known))
+    Ok(place.newer_than_etcds(&known)?.newer.unwrap_or(known))
 }
