@@ -199,10 +199,10 @@ fn make(
         change("leave", &mut || spared(stage, &["leave", LEAVES, "--wait"]))?;
         change("join", &mut || stage.command(&stage.join()))?;
         change("edit", &mut || stage.command(&words(&["cluster", "edit"])))?;
-        let mut rotate = || stage.command(&words(&["secret", "rotate"]));
+        // The step before is not over until all parts have looked at the file of the secret.
+        let mut rotate = || once_over(stage, &["secret", "rotate"], "parts have the new secret");
         change("rotate", &mut rotate)?;
         for (kind, names) in RESTARTED {
-            // Parts have looked at the file of the secret since the last step, and all are there.
             if kind == "front" {
                 change("rotate", &mut rotate)?;
             }
@@ -226,10 +226,15 @@ fn make(
 
 /// What is said of a command that takes a node from a site, tried again while the site is at its floor: once the load comes there, it gets nodes.
 fn spared(stage: &Stage, command: &[&str]) -> Result<String> {
+    once_over(stage, command, "is at its floor")
+}
+
+/// What is said of a command, tried again while `obstacle` is said.
+fn once_over(stage: &Stage, command: &[&str], obstacle: &str) -> Result<String> {
     let began = Instant::now();
     loop {
         let said = stage.command(&words(command))?;
-        if !said.contains("is at its floor") || began.elapsed() >= SPARED_MAX {
+        if !said.contains(obstacle) || began.elapsed() >= SPARED_MAX {
             return Ok(said);
         }
         std::thread::sleep(POLL);
