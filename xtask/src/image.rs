@@ -14,7 +14,7 @@ use crate::exec;
 use crate::repo;
 
 /// The release of Debian that the packages are built for.
-const SUITE: &str = "bookworm";
+pub(crate) const SUITE: &str = "bookworm";
 /// What the image has beside the essential packages and what `sidelong` depends on: authorities for TLS to etcd and Kubernetes.
 const BESIDES: &str = "ca-certificates";
 /// By which tools name it within the directory.

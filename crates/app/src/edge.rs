@@ -1,38 +1,39 @@
 //! One edge of a cluster: a front with a data path of its own. What it shares with a front of another proxy is here, too.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+mod memory;
+
+use std::collections::HashMap;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use sidelong_config::{self as config, Capacity, Cluster};
+use sidelong_config::{self as config, Cluster};
 use sidelong_edge::{
-    AdapterMembers, Adopted, ConfigState, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia,
-    Gate, Gatekeeper, Metrics, Peers, Pulse, ScanDisplay, View, Watch, expose_share,
+    AdapterMembers, Admin, Adopted, COMPLETE_MAX, Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange,
+    Ganglia, Gate, Gatekeeper, Metrics, Peers, Pulse, ScanDisplay, View, Watch,
 };
-use sidelong_fabric::Region;
-use sidelong_layout::{EdgeId, NodeId, ShareMap, Slots, Time};
-use sidelong_os::ServerAddress;
+use sidelong_layout::{EdgeId, NodeId, Slots, Time};
+use sidelong_os::{ServerAddress, Worker};
 use sidelong_policy::brain::Brain;
-use sidelong_reconfig::expose_front;
 
+pub(crate) use self::memory::Memory;
 use crate::ended;
 use crate::event::Event;
-use crate::fabric::Exposer;
+use crate::fabric;
 use crate::failure::Failure;
-use crate::follower::{Follower, Take};
+use crate::follower::Take;
+use crate::handover::{self, Alike, Ends, Estate, Heir};
 use crate::history::{Log, Record};
 use crate::last_seen;
-use crate::part::{Events, PartSpec, Running, Shutdown};
+use crate::part::{Events, Front, PartSpec, Running, Shutdown};
 use crate::parts::{self, Parts};
 use crate::reads::ReadCounts;
-use crate::regions::Guard;
 use crate::roster::{self, SeenEpoch};
 
 /// Longest wait for a move in progress when the edge ends.
-const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
+pub(crate) const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Longest wait for the thread that decides to go by another roster. It looks at each scan.
 const ADOPT_MAX: Duration = Duration::from_secs(5);
@@ -43,8 +44,8 @@ const FAILURES_EVERY: Duration = Duration::from_secs(60);
 /// How often a part starts anew, at most. Changes do not follow each other as fast as starts.
 const STARTS_MAX: usize = 8;
 
-/// How long a front that leaves stays to be asked, after its last request.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Pause between two looks whether all nodes have been read.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What an edge may be given beside its entry in the cluster file.
 #[derive(Default)]
@@ -53,6 +54,8 @@ pub struct EdgeOptions {
     pub listener: Option<TcpListener>,
     /// Opens the access log anew once it is set.
     pub access_log_reopen: Arc<AtomicBool>,
+    /// Whether it takes over from another process of this machine that runs the edge, if there is one.
+    pub takes_over: bool,
 }
 
 /// Starts an edge. It is ready once its events say so.
@@ -74,14 +77,38 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
         access_log_reopen: Arc::clone(&options.access_log_reopen),
         ..parts.edge_settings(entry)
     };
-    let listener = options.listener.as_ref().map(TcpListener::try_clone).transpose()?;
     let Observed { mut counts, reads, history } = Observed::new(&parts, &spec.name)?;
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
     let gatekeeper = parts.gatekeeper(settings.threads);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let mut memory = Memory::expose(&parts, slot)?;
+    let alike = Alike {
+        epoch: parts.cluster.epoch,
+        nodes: parts.cluster.capacity.nodes,
+        identity: fabric::identity(&parts.cluster),
+        fabric: parts.fabric.name(),
+        listen: entry.listen,
+        sensitivity: parts.cluster.reconfig.sensitivity,
+    };
+    let drain_max = settings.limits.response_timeout;
+    // What a supervisor has handed over goes on after this process.
+    let handed = options.listener.as_ref().map(TcpListener::try_clone).transpose()?;
+    let mut listener = handed.map(|listener| (listener, true));
+    let (mut before, mut locks) = (None, HashMap::new());
+    if options.takes_over {
+        // What may be wrong shows while the other still serves.
+        settings.check()?;
+        match handover::inherit(&parts.run, &spec.name, &alike, drain_max)? {
+            Heir::OfNobody => {}
+            Heir::OfNewerRoster => return Ok(None),
+            Heir::Of(inherited) => {
+                listener = listener.or(Some(inherited.listener));
+                (before, locks) = (Some(inherited.before), inherited.locks);
+            }
+        }
+    }
+    let mut memory = Memory::expose(&parts, slot, locks)?;
     if let Some(exposer) = &memory.exposer {
         counts.extend(exposer.counts());
     }
@@ -89,7 +116,8 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
     let members = (Arc::clone(&parts.members), exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers)));
     let about = parts.about(parts.scheme()?);
-    let edge = Edge::new(settings, listener, Arc::clone(&view), gate, members, about, counts)?;
+    let goes_on = listener.as_ref().is_some_and(|(_, goes_on)| *goes_on);
+    let mut edge = Edge::new(settings, listener, Arc::clone(&view), gate, members, about, counts)?;
     let (live, name) = (edge.live(), spec.name.clone());
     let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), move |parts| {
         let entry = parts.cluster.edges.iter().find(|edge| edge.name == name);
@@ -98,34 +126,88 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
         let publish = move || prepared.into_iter().for_each(|prepared| live.replace(prepared));
         Ok(Ready { adapter: None, publish: Box::new(publish) })
     });
-    if !memory.guard(&parts, slot, &[], take, &shutdown)? {
+    if !memory.guard(&parts, slot, (take, before.clone()), &shutdown)? {
         return overtaken(&parts, &spec.name, true);
     }
     let owner = parts.owner(Some(slot), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let name = spec.name.clone();
     let heard = events(&spec.events, name, &parts, history.as_ref());
-    let front = Some((owner, memory.front.clone()));
+    let words = before.as_ref().map(|before| Arc::clone(&before.words));
+    let front = Some((owner, memory.front.clone(), words));
     let shown = (Some(edge.metrics()), Some(edge.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, front), shown, reads)?;
     watch.gatekeeper = gatekeeper;
     watch.adopts = Some(adopts);
+    let (leaves, leave) = mpsc::sync_channel(1);
+    watch.leaves = Some(leave);
     tell_notes(&spec.events, &parts)?;
     let pulse = watch.pulse.clone();
-    let threads = Threads::start(watch, exchange)?;
-    let live = edge.live();
-    let ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen(), move || live.nodes())).transpose()?;
-    let config = Arc::clone(&parts.config);
+    let watching = Worker::start("watch", move |stop| watch.run(stop, MOVE_DRAIN_MAX))?;
+    let (live, seen) = (edge.live(), edge.seen());
+    let outward = Arc::new(Mutex::new(Some(Outward {
+        _exchange: exchanging(exchange)?,
+        _ganglia: ganglia.map(|ganglia| ganglia.start(seen, move || live.nodes())).transpose()?,
+        _admin: edge.answer()?,
+    })));
+    let accepting = Arc::new(Mutex::new(Some(edge.listener().try_clone()?)));
+    let (ends, speaks) = (Ends::new(shutdown.clone()), Arc::clone(&outward));
+    let estate = Estate {
+        alike,
+        config: Arc::clone(&parts.config),
+        leaves,
+        accepting: Arc::clone(&accepting),
+        goes_on,
+        locks: None,
+        close: Box::new(move || drop(taken(&speaks))),
+        before: before.clone(),
+        ends: ends.clone(),
+    };
+    let door = memory.open_door(&parts.run, &spec.name, estate);
+    let (config, name) = (Arc::clone(&parts.config), spec.name.clone());
     let mut told = shutdown.told();
     let running = Running::start("edge", shutdown, move || {
-        let served = edge.run(async || told.next().await);
-        drop(ganglia);
-        threads.end();
+        if let Some(before) = &before {
+            let began = Instant::now();
+            while !edge.is_complete() && began.elapsed() < COMPLETE_MAX && !ends.shutdown.is_told() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            before.accept();
+            tracing::info!("{name} has taken over from the process before");
+        }
+        let served = edge.run(async || {
+            let how = told.next().await;
+            // While anybody has the socket, clients connect, though nobody accepts.
+            drop(taken(&accepting));
+            how
+        });
+        drop(taken(&outward));
+        before.inspect(|before| before.end(&ends.shutdown, drain_max));
+        drop(watching);
         history.into_iter().for_each(Log::finish);
         served?;
-        memory.end(&config)
+        let ended = memory.end(&config).and_then(|()| ends.result());
+        // Whoever knocks until then hears that it is to wait.
+        drop(door);
+        ended
     })?;
     Ok(Some(running.with_pulse(pulse)))
+}
+
+/// What speaks for an edge to others than its clients: they listen to one process at a time.
+struct Outward {
+    _exchange: Option<Worker>,
+    _ganglia: Option<Worker>,
+    _admin: Option<Admin>,
+}
+
+fn taken<T>(of: &Mutex<Option<T>>) -> Option<T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// The thread that exchanges with the other fronts, if there are any.
+pub(crate) fn exchanging(exchange: Option<Exchange>) -> std::io::Result<Option<Worker>> {
+    exchange.map(|exchange| Worker::start("peers", move |stop| exchange.run(stop))).transpose()
 }
 
 /// What becomes of a start that a change of the cluster has overtaken: `None` to begin anew, by the file that etcd has, if the part `may`. Where
@@ -264,126 +346,6 @@ pub(crate) fn tell_notes(events: &Events, parts: &Parts) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The threads of a front.
-pub(crate) struct Threads {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Threads {
-    /// Starts to scan and decide, and to exchange with the other fronts.
-    pub(crate) fn start(watch: Watch, exchange: Option<Exchange>) -> Result<Self, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let spawn = |name: &str, run: Box<dyn FnOnce(&AtomicBool) + Send>| {
-            let stop = Arc::clone(&stop);
-            std::thread::Builder::new().name(name.into()).spawn(move || run(&stop))
-        };
-        let exchange =
-            exchange.map(|exchange| spawn("peers", Box::new(|stop| exchange.run(stop)))).transpose()?;
-        let watch = spawn("watch", Box::new(|stop| watch.run(stop, MOVE_DRAIN_MAX)))?;
-        let threads = [Some(watch), exchange].into_iter().flatten().collect();
-        Ok(Threads { stop, threads })
-    }
-
-    /// Waits until they have ended.
-    pub(crate) fn end(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            // Its panic was printed where it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The memory that an edge, or another front, exposes to others while it lives.
-pub(crate) struct Memory {
-    /// `None` if it has nothing to expose.
-    pub(crate) exposer: Option<Exposer>,
-    /// The share that other fronts read, if there are any.
-    share: Option<Region>,
-    /// What it states as a front, for other movers.
-    pub(crate) front: Option<Region>,
-    /// Holds the board as well.
-    guard: Option<Guard>,
-}
-
-impl Memory {
-    /// Exposes it. It is to be guarded.
-    pub(crate) fn expose(parts: &Parts, slot: usize) -> Result<Self, Failure> {
-        let member = &parts.cluster.fronts[slot];
-        // On one machine others may join.
-        let is_alone = parts.cluster.fronts.len() == 1 && !parts.cluster.has_roster();
-        let shares = !is_alone && parts.shares(member);
-        // A person may move nodes, too.
-        let states = parts.shares(member);
-        if !states && !parts.fabric.shares_memory() {
-            return Ok(Memory { exposer: None, share: None, front: None, guard: None });
-        }
-        let any_port = SocketAddr::new(member.host, 0);
-        let exposer = parts.fabric.expose(member.fabric_listen.unwrap_or(any_port), parts.began_ms)?;
-        let share = match shares {
-            false => None,
-            true => {
-                let Capacity { nodes, sites, .. } = parts.cluster.capacity;
-                let map = ShareMap { slots: nodes.max(sites) };
-                let share = expose_share(&exposer.host, &member.name, map, parts.instance())?;
-                exposer.publish(share.key())?;
-                Some(share)
-            }
-        };
-        let front = match states {
-            false => None,
-            true => {
-                let nodes = parts.cluster.capacity.nodes;
-                let front = expose_front(&exposer.host, &member.name, nodes, parts.instance())?;
-                exposer.publish(front.key())?;
-                Some(front)
-            }
-        };
-        Ok(Memory { exposer: Some(exposer), share, front, guard: None })
-    }
-
-    /// Guards it together with `adapter`, the regions of a proxy that is controlled: if some of it is lost, the part ends. Has
-    /// the part follow the roster, too, with `take`. Returns whether the part has begun by the newest one.
-    pub(crate) fn guard(
-        &mut self,
-        parts: &Parts,
-        slot: usize,
-        adapter: &[Region],
-        take: Take,
-        shutdown: &Shutdown,
-    ) -> Result<bool, Failure> {
-        let Some(exposer) = &self.exposer else { return Ok(true) };
-        // In shared memory the first process creates the board; otherwise it is a node's.
-        let board = match parts.fabric.shares_memory() {
-            false => None,
-            true => Some(parts.expose_board(&exposer.host)?),
-        };
-        let own = self.share.iter().chain(&self.front).chain(adapter).cloned().collect();
-        let name = &parts.cluster.fronts[slot].name;
-        let stated = self.front.iter().cloned().collect();
-        let follower = Follower::new(name, parts, Some(exposer), stated, take);
-        if !roster::is_newest(&parts.cluster, &parts.run) {
-            return Ok(false);
-        }
-        let lost = shutdown.clone();
-        self.guard = Some(Guard::start(own, board, parts.board_anew(), follower, move || lost.finish())?);
-        Ok(true)
-    }
-
-    /// Ends, with the part's requests. If the part leaves the cluster, who has had it leave hears first that nothing is left of it: on
-    /// several machines nobody could tell later.
-    ///
-    /// # Errors
-    /// If some of it was lost.
-    pub(crate) fn end(self, config: &ConfigState) -> Result<(), Failure> {
-        if config.end() && self.exposer.as_ref().is_some_and(Exposer::is_far) {
-            std::thread::sleep(FAREWELL);
-        }
-        self.guard.as_ref().map_or(Ok(()), Guard::result)
-    }
-}
-
 /// The exchange with the other fronts, if there are any.
 pub(crate) fn exchange(
     parts: &Parts,
@@ -422,13 +384,13 @@ pub(crate) fn watch(
     owner: EdgeId,
     brain: Brain,
     events: EdgeEvents,
-    (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
+    (view, front): (Arc<View>, Option<Front>),
     (metrics, shown): (Option<Arc<Metrics>>, Option<Arc<ScanDisplay>>),
     reads: Arc<ReadCounts>,
 ) -> Result<Watch, Failure> {
     // Where the board may be away while others serve.
     let far = front.as_ref().filter(|_| parts.cluster.etcd.is_some());
-    let name = far.map(|(slot, _)| &parts.cluster.fronts[slot.index()].name);
+    let name = far.map(|(slot, ..)| &parts.cluster.fronts[slot.index()].name);
     let seen = name.map(|name| SeenEpoch::of(name, &parts.cluster, &parts.run));
     // A node sends no requests, and so probes no servers.
     let servers = if front.is_some() { parts.cluster.tcp_servers() } else { Default::default() };
@@ -457,6 +419,7 @@ pub(crate) fn watch(
         mover: parts.mover(owner)?,
         sensitivity: parts.cluster.reconfig.sensitivity,
         events,
+        leaves: None,
         pulse: Pulse::new(parts.cluster.reconfig.sensitivity),
     })
 }

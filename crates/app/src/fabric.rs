@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,9 @@ use sidelong_config::{self as config, Cluster};
 use sidelong_edge::{Counts, share_region};
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
-use sidelong_fabric::{Directory, Host, Initiator, Key, Region, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_fabric::{
+    Directory, Host, Initiator, Key, Region, RunDirectory, hold_as, shm::ShmHost, tcp::TcpHost,
+};
 use sidelong_layout::{CacheMap, fnv1a};
 use sidelong_load::{self as load, Finder};
 use sidelong_reconfig::{board_region, front_region, load_region, words_region};
@@ -173,13 +176,26 @@ impl Fabric {
 
     /// The place where the process of that incarnation exposes its own regions, at `listen` if it must be reached over a network.
     pub(crate) fn expose(&self, listen: SocketAddr, incarnation: u64) -> Result<Exposer, Failure> {
+        self.expose_by(HashMap::new(), listen, incarnation)
+    }
+
+    /// Likewise, where another process has handed over the locks of its regions, by name.
+    pub(crate) fn expose_by(
+        &self,
+        locks: HashMap<String, File>,
+        listen: SocketAddr,
+        incarnation: u64,
+    ) -> Result<Exposer, Failure> {
         let endpoint = match &self.secret {
             Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
         };
+        let mut held = HashMap::new();
         let host = match &self.backend {
-            Backend::Shm => Host::Shm(ShmHost::new(self.run.path())),
+            Backend::Shm => Host::Shm(ShmHost::new(self.run.path()).with_locks(locks)),
             Backend::Tcp => {
+                locks.values().try_for_each(|lock| hold_as(lock, incarnation))?;
+                held = locks;
                 // The endpoint uses that port, and publishes this one's.
                 let port = if endpoint.is_some() { 0 } else { listen.port() };
                 Host::Tcp(TcpHost::listen(SocketAddr::new(listen.ip(), port))?)
@@ -191,7 +207,7 @@ impl Fabric {
         };
         let endpoint = endpoint.filter(|_| self.control.is_some());
         endpoint.iter().for_each(|endpoint| endpoint.witness(self.run.clone()));
-        Ok(Exposer { host, endpoint, incarnation, run: self.run.clone(), held: Mutex::default() })
+        Ok(Exposer { host, endpoint, incarnation, run: self.run.clone(), held: Arc::new(Mutex::new(held)) })
     }
 }
 
@@ -204,7 +220,7 @@ pub(crate) struct Exposer {
     incarnation: u64,
     run: RunDirectory,
     /// The published regions, by which the machine's other parts see whether this process has ended.
-    held: Mutex<HashMap<String, File>>,
+    held: Arc<Mutex<HashMap<String, File>>>,
 }
 
 impl Exposer {
@@ -233,6 +249,44 @@ impl Exposer {
         }
         drop(region);
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+    }
+
+    /// Whether another process of this machine may take over what it exposes. A device goes on to answer for the process whose memory it is.
+    pub(crate) fn hands_over(&self) -> bool {
+        matches!((&self.host, &self.endpoint), (Host::Shm(_), _) | (Host::Tcp(_), Some(_)))
+    }
+
+    /// Finds the locks by which this machine's other parts see that a process exposes these published regions, by name.
+    pub(crate) fn locks(
+        &self,
+        regions: Vec<Region>,
+    ) -> impl Fn() -> io::Result<Vec<(String, File)>> + Send + use<> {
+        let held = Arc::clone(&self.held);
+        move || {
+            let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            let lock = |region: &Region| {
+                let name = region.key().name.clone();
+                let lock = match held.get(&name) {
+                    Some(held) => held.try_clone().map(Some),
+                    None => region.lock(),
+                };
+                Some(lock.transpose()?.map(|lock| (name, lock)))
+            };
+            regions.iter().filter_map(lock).collect()
+        }
+    }
+
+    /// Once it is called, others neither ask for its regions nor read them over a network.
+    pub(crate) fn closer(&self) -> impl Fn() + Send + use<> {
+        let endpoint = self.endpoint.clone();
+        let host = match &self.host {
+            Host::Tcp(host) => Some(host.clone()),
+            _ => None,
+        };
+        move || {
+            endpoint.iter().for_each(Endpoint::close);
+            host.iter().for_each(TcpHost::close);
+        }
     }
 
     /// Whether parts of other machines ask it.

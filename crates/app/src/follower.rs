@@ -15,6 +15,7 @@ use sidelong_reconfig::load_region;
 
 use crate::fabric::Exposer;
 use crate::failure::Failure;
+use crate::handover::Before;
 use crate::parts::Parts;
 use crate::roster::{self, Fetching, Lookups, Place, Roster};
 
@@ -48,6 +49,10 @@ pub(crate) struct Follower {
     is_outdated: bool,
     /// Why the part could not go by that.
     not_found: Option<String>,
+    /// The process from which this one has taken over: what the part goes by, both do.
+    before: Option<Arc<Before>>,
+    /// What this one goes by, and that one not yet.
+    awaited: Option<u64>,
 }
 
 impl Follower {
@@ -82,9 +87,16 @@ impl Follower {
             config,
             take,
             fetching: Fetching::start(cluster),
+            before: None,
+            awaited: None,
         };
         follower.state(cluster.epoch);
         cluster.has_roster().then_some(follower)
+    }
+
+    /// After a process from which this one has taken over, if it has.
+    pub(crate) fn after(self, before: Option<Arc<Before>>) -> Self {
+        Follower { before, ..self }
     }
 
     /// Makes an inotify instance report when the roster may have changed. To be called before each [look](Self::look), because its
@@ -105,6 +117,7 @@ impl Follower {
     /// Adopts the newest roster, unless it has. One that is refused is refused once, with the reason. One that was lost is
     /// written again.
     pub(crate) fn look(&mut self) {
+        self.await_other();
         if self.fetching.is_some() {
             self.config.set_lacks_etcd(roster::trouble(&self.run).is_some());
         }
@@ -133,7 +146,12 @@ impl Follower {
         match adopted {
             Ok(()) => {
                 tracing::info!(epoch, "goes by a new cluster file");
-                self.state(epoch);
+                self.awaited = Some(epoch);
+                self.await_other();
+            }
+            // Its successor says what the part does.
+            Err(Failure(why)) if self.config.has_successor() => {
+                tracing::error!(epoch, "the new cluster file is refused: {why}");
             }
             Err(Failure(why)) => {
                 tracing::error!(epoch, "the new cluster file is refused, and the old one kept: {why}");
@@ -222,8 +240,23 @@ impl Follower {
         Some(holder.name.clone())
     }
 
+    /// Whether it is to [look](Self::look) soon, though nothing is reported.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// States what both processes of the part go by.
+    fn await_other(&mut self) {
+        if let Some(epoch) = self.awaited
+            && self.before.as_ref().is_none_or(|before| before.follows(epoch))
+        {
+            self.awaited = None;
+            self.state(epoch);
+        }
+    }
+
     fn state(&self, epoch: u64) {
-        self.config.adopted(epoch);
-        self.stated.iter().for_each(|region| region.store(HEADER_EPOCH, epoch, Ordering::Release));
+        let says = |region: &Region| region.store(HEADER_EPOCH, epoch, Ordering::Release);
+        self.config.state(epoch, || self.stated.iter().for_each(says));
     }
 }

@@ -5,18 +5,21 @@ mod envoy;
 mod haproxy;
 mod memory;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sidelong_config::{Cluster, ControlledBy, FrontEntry, Proxy};
-use sidelong_edge::{Adapter, AdapterMembers, Front, Gatekeeper, MemoryAdapter};
+use sidelong_edge::{Adapter, AdapterMembers, Front, Gatekeeper};
 use sidelong_layout::ChoiceMap;
+use sidelong_os::Worker;
 
 pub use self::connect::{Attached, connect_failure};
 pub use self::envoy::endpoints;
 pub use self::haproxy::{haproxy_backend, haproxy_cluster, haproxy_socket};
 pub use self::memory::{choice_map, directory};
 use crate::edge::{
-    Memory, Observed, Ready, Threads, adopting, by_newest, events, exchange, overtaken, tell_notes, watch,
+    MOVE_DRAIN_MAX, Memory, Observed, Ready, adopting, by_newest, events, exchange, exchanging, overtaken,
+    tell_notes, watch,
 };
 use crate::failure::Failure;
 use crate::history::Log;
@@ -40,20 +43,18 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
     let parts = Arc::new(Parts::new(roster::enter(spec.cluster.clone(), &spec.name)?)?);
     let (index, entry) = find(&parts.cluster, &spec.name)?;
     // Before other threads: it may drop privileges, which are each thread's own.
-    let (adapter, regions) = match entry.proxy {
+    let adapter = match entry.proxy {
         Proxy::Haproxy => {
             let choice = (entry.controlled_by() == ControlledBy::Choose)
                 .then(|| memory::adapter(&parts, entry))
                 .transpose()?;
-            let regions = choice.iter().flat_map(MemoryAdapter::regions).collect();
-            (haproxy::adapter(&parts, entry, choice)?, regions)
+            haproxy::adapter(&parts, entry, choice)?
         }
-        Proxy::Connect => (connect::adapter(&parts, entry)?, Vec::new()),
+        Proxy::Connect => connect::adapter(&parts, entry)?,
         Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
             let adapter = memory::adapter(&parts, entry)?;
-            let regions = adapter.regions().to_vec();
             add_servers(&parts, entry)?;
-            (Box::new(adapter) as Box<dyn Adapter>, regions)
+            Box::new(adapter) as Box<dyn Adapter>
         }
     };
     let view = Arc::new(parts.view());
@@ -62,7 +63,7 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
     let gatekeeper = parts.gatekeeper(0);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let shutdown = Shutdown::new();
-    let mut memory = Memory::expose(&parts, index)?;
+    let mut memory = Memory::expose(&parts, index, HashMap::new())?;
     last_seen::answer(memory.exposer.as_ref(), &parts, &view);
     let exchange = exchange(&parts, &spec.name, &view, gate.as_ref(), &memory)?;
     let room = choice_map(&parts.cluster);
@@ -72,7 +73,7 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
         Ok(Ready { adapter, publish: Box::new(|| ()) })
     };
     let (adopts, take) = adopting(&parts, (&spec.name, &shutdown), exchange.as_ref(), prepare);
-    if !memory.guard(&parts, index, &regions, take, &shutdown)? {
+    if !memory.guard(&parts, index, (take, None), &shutdown)? {
         // One that attaches programs has dropped the privileges with which it began.
         return overtaken(&parts, &spec.name, entry.proxy != Proxy::Connect);
     }
@@ -85,7 +86,7 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
     let owner = parts.owner(Some(index), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let heard = events(&spec.events, spec.name.clone(), &parts, history.as_ref());
-    let stated = Some((owner, memory.front.clone()));
+    let stated = Some((owner, memory.front.clone(), None));
     let shown = (Some(front.metrics()), Some(front.seen()));
     let mut watch = watch(&parts, owner, brain, heard, (view, stated), shown, reads)?;
     watch.gatekeeper = gatekeeper;
@@ -93,11 +94,12 @@ fn attempt(spec: &PartSpec) -> Result<Option<Running>, Failure> {
     watch.adapter = Some(adapter);
     tell_notes(&spec.events, &parts)?;
     let pulse = watch.pulse.clone();
-    let threads = Threads::start(watch, exchange)?;
+    let exchange = exchanging(exchange)?;
+    let watching = Worker::start("watch", move |stop| watch.run(stop, MOVE_DRAIN_MAX))?;
     let (mut told, config) = (shutdown.told(), Arc::clone(&parts.config));
     let running = Running::start("front", shutdown, move || {
         let served = front.run(async || told.next().await);
-        threads.end();
+        drop((exchange, watching));
         history.into_iter().for_each(Log::finish);
         served?;
         memory.end(&config)

@@ -22,6 +22,7 @@ mod failure;
 mod follower;
 pub mod foreign;
 pub mod front;
+mod handover;
 pub mod history;
 mod hosts;
 mod last_seen;

@@ -5,6 +5,9 @@ use std::thread::JoinHandle;
 
 use sidelong_config::Cluster;
 use sidelong_edge::{Pulse, Stop};
+use sidelong_fabric::Region;
+use sidelong_layout::EdgeId;
+use sidelong_reconfig::Predecessor;
 use tokio::sync::watch;
 
 use crate::event::Event;
@@ -34,16 +37,33 @@ impl Shutdown {
 
     /// Ends the part once its requests in flight are answered.
     pub fn finish(&self) {
-        self.0.send_if_modified(|stop| {
-            let is_first = stop.is_none();
-            stop.get_or_insert(Stop::Graceful);
-            is_first
-        });
+        self.say(Stop::Graceful);
     }
 
     /// Ends the part at once; of an edge, requests in flight are cut.
     pub fn cut(&self) {
-        self.0.send_replace(Some(Stop::Now));
+        self.say(Stop::Now);
+    }
+
+    /// Ends an edge once its clients have left: another process accepts where it did.
+    pub(crate) fn hand_over(&self) {
+        self.say(Stop::HandedOver);
+    }
+
+    /// What is slower than what was said before changes nothing.
+    fn say(&self, how: Stop) {
+        self.0.send_if_modified(|said| {
+            let is_faster = said.is_none_or(|said| said < how);
+            if is_faster {
+                *said = Some(how);
+            }
+            is_faster
+        });
+    }
+
+    /// Whether the part was told to end at once.
+    pub(crate) fn is_at_once(&self) -> bool {
+        *self.0.borrow() == Some(Stop::Now)
     }
 
     /// Whether the part was told to end.
@@ -78,6 +98,9 @@ impl StopReceiver {
         }
     }
 }
+
+/// A front: its slot, where others read what it states, and the process from which it has taken over.
+pub(crate) type Front = (EdgeId, Option<Region>, Option<Arc<Predecessor>>);
 
 /// A part that runs. It is told to finish, and waited for, when this is dropped.
 pub struct Running {

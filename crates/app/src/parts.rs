@@ -13,9 +13,9 @@ use sidelong_edge::{
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{
-    BoardMap, EDGES_MAX, EdgeId, Instance, NodeId, RegionKind, SiteId, Slots, Time, WORDS_BYTES,
+    BoardMap, EDGES_MAX, EdgeId, Instance, NodeId, RegionKind, SiteId, Slots, WORDS_BYTES,
 };
-use sidelong_load::{self as load, Foreign, OneSided, RecordOf, Records, Scheme, Sockets, Source, Status};
+use sidelong_load::{self as load, Foreign, OneSided, RecordOf, Records, Scheme, Sockets, Source};
 use sidelong_os::{open_files_max, raise_open_files};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{self, Controller, Promise};
@@ -32,8 +32,8 @@ use sidelong_state::{Holder, Pool, Timing};
 
 use crate::fabric::Fabric;
 use crate::failure::Failure;
-use crate::reads::ReadCounts;
-use crate::{regions, roster};
+use crate::reads::{CountedLoads, ReadCounts};
+use crate::{part, regions, roster};
 
 /// Shortest time between two starts of one process, less than a start takes. A lock word holds 12 bits of the
 /// incarnation, so they repeat after four minutes, long after the lease of the earlier process.
@@ -49,6 +49,9 @@ fn raise_file_limit() {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
 }
+
+/// What an edge has open besides its connections, without links over a network.
+const OWN_FILES: usize = 40;
 
 /// The files that this process may have open at once.
 fn file_limit() -> usize {
@@ -278,13 +281,13 @@ impl Parts {
         self.cluster.sites.all().map(|entry| entry.map_or_else(BoardInit::default, site)).collect()
     }
 
-    /// Links for a thread that moves nodes. `own` is the edge that this process is, and its front's region.
-    pub fn links(&self, own: Option<(EdgeId, Option<Region>)>) -> Result<Links, Failure> {
+    /// Links for a thread that moves nodes. `own` is the front that this process is.
+    pub(crate) fn links(&self, own: Option<part::Front>) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let room = (self.cluster.capacity.nodes, self.board_map());
         let mut links = Links::new(directory, initiator, room, &self.members.load());
-        if let Some((slot, region)) = own {
-            links = links.of_front(slot, region);
+        if let Some((slot, region, predecessor)) = own {
+            links = links.of_front(slot, region, predecessor);
         }
         Ok(links.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
     }
@@ -583,7 +586,8 @@ impl Parts {
                 response_timeout: limits.response_timeout,
                 idle_timeout: limits.idle_timeout,
                 // A request needs a descriptor to its node as well.
-                connections_max: (limits.connections_max as usize).min(file_limit() / 2),
+                connections_max: (limits.connections_max as usize)
+                    .min(file_limit().saturating_sub(OWN_FILES) / 2),
                 connections_per_client_max: limits.connections_per_client_max.map(|max| max as usize),
                 body_bytes_max: limits.body_bytes_max,
                 connect_timeout: limits.connect_timeout,
@@ -618,25 +622,6 @@ pub(crate) fn members(cluster: &Cluster) -> Members {
         nodes: cluster.nodes.map(|node| node.name.clone()),
         fronts: cluster.fronts.map(front),
         board: cluster.standing.board.term,
-    }
-}
-
-/// The load of all nodes, and what reading it has taken so far.
-struct CountedLoads {
-    loads: Loads,
-    counts: Arc<ReadCounts>,
-}
-
-impl ReadLoads for CountedLoads {
-    fn scan(&mut self, now: Time, links: &mut Links, readings: &mut [load::Reading]) -> u64 {
-        self.loads.scan(now, links, readings);
-        self.counts.show(self.loads.counts(links));
-        let rejected = |reading: &&load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
-        readings.iter().filter(rejected).count() as u64
-    }
-
-    fn adopt(&mut self, links: &mut Links, records: &Slots<RecordOf>) {
-        self.loads.adopt(links, records);
     }
 }
 

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sidelong_edge::Counts;
+use sidelong_edge::{Counts, Loads, ReadLoads};
 use sidelong_fabric::ScanCounts;
+use sidelong_layout::{Slots, Time};
+use sidelong_load::{Reading, RecordOf, Status};
+use sidelong_reconfig::Links;
 
 type Of = fn(&ScanCounts) -> u64;
 
@@ -37,5 +40,24 @@ impl ReadCounts {
                 COUNTED.iter().map(|(end, _)| *end).zip(counts).collect()
             }),
         }
+    }
+}
+
+/// The load of all nodes, and what reading it has taken so far.
+pub(crate) struct CountedLoads {
+    pub(crate) loads: Loads,
+    pub(crate) counts: Arc<ReadCounts>,
+}
+
+impl ReadLoads for CountedLoads {
+    fn scan(&mut self, now: Time, links: &mut Links, readings: &mut [Reading]) -> u64 {
+        self.loads.scan(now, links, readings);
+        self.counts.show(self.loads.counts(links));
+        let rejected = |reading: &&Reading| matches!(reading.status, Status::Stale | Status::Torn);
+        readings.iter().filter(rejected).count() as u64
+    }
+
+    fn adopt(&mut self, links: &mut Links, records: &Slots<RecordOf>) {
+        self.loads.adopt(links, records);
     }
 }

@@ -122,7 +122,8 @@ fn watch<'a>(
             follower.look();
             is_watched
         });
-        let timeout = (checks || !follows || has_board && board.is_none()).then_some(&CHECK_EVERY);
+        let waits = follower.as_ref().is_some_and(Follower::is_waiting);
+        let timeout = (checks || !follows || waits || has_board && board.is_none()).then_some(&CHECK_EVERY);
         let mut waiting = vec![PollFd::new(stop, PollFlags::IN)];
         waiting.extend(
             follower.as_ref().and_then(Follower::wakes).map(|wakes| PollFd::new(wakes, PollFlags::IN)),

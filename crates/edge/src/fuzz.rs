@@ -77,9 +77,11 @@ impl Bench {
             has_controlled: false,
         };
         let host = Host::Shm(ShmHost::new(directory.path()));
-        let adapter =
-            MemoryAdapter::expose(&host, "front", &cluster, Instance::alone(1), now).expect("it is exposed");
-        let [_, workers] = adapter.regions();
+        let exposed = MemoryAdapter::regions(&host, "front", &cluster, Instance::alone(1));
+        let (regions, is_new) = exposed.expect("it is exposed");
+        let workers = regions[1].clone();
+        let exposes = Box::new(move || Ok((regions.clone(), is_new)));
+        let adapter = MemoryAdapter::exposed_by(exposes, &cluster, now).expect("it is exposed");
         let share = expose_share(&host, "other", SHARE, Instance::alone(1)).expect("it is exposed");
         let run = RunDirectory::open(directory.path()).expect("it is there");
         run.publish(share.key()).expect("it is published");

@@ -29,7 +29,7 @@ pub use adapters::connect::ConnectAdapter;
 pub use adapters::haproxy::{
     HaproxyAdapter, HaproxyCluster, HaproxyNode, HaproxyServer, haproxy_admission, survey_haproxy,
 };
-pub use adapters::memory::{AdapterCluster, MemoryAdapter, adapter_regions};
+pub use adapters::memory::{AdapterCluster, Exposure, MemoryAdapter, adapter_regions};
 pub use adapters::{Adapter, AdapterMembers};
 pub use admin::{Admin, Check, Pages};
 pub use documents::{DocumentSettings, DocumentStatus, key as document_key};
@@ -51,4 +51,4 @@ pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits, Stop};
 pub use status::{NodeStatus, PeerStatus, SiteStatus, Status};
 pub use view::{View, WorkersAt};
-pub use watch::{Adopted, Pulse, ReadLoads, Watch};
+pub use watch::{Adopted, Leave, Pulse, ReadLoads, Watch};

@@ -116,7 +116,7 @@ impl Exchange {
             let period = if thread.shares.peers.is_empty() { ALONE } else { period };
             // As in the watch thread: missed scans are skipped.
             next = (next + period).max(Instant::now());
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
         }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_layout::NodeId;
 use sidelong_proxy::{Listener, Proxy, Stop};
 use sidelong_reconfig::SharedMembers;
 
@@ -100,19 +99,30 @@ pub struct Edge {
     state: Arc<State>,
     metrics: Arc<Metrics>,
     listener: TcpListener,
-    is_handed_over: bool,
+    goes_on: bool,
     admin: Option<TcpListener>,
+    is_closing: Arc<AtomicBool>,
+}
+
+impl EdgeSettings {
+    /// Checks certificates and log.
+    ///
+    /// # Errors
+    /// If one cannot be used.
+    pub fn check(&self) -> Result<(), Error> {
+        LiveSettings::new(self).map(drop)
+    }
 }
 
 impl Edge {
-    /// Checks its ports, certificates and log. Clients connect to the socket that was `handed_over`, if one was. Without a gate all
-    /// requests are admitted. Its metrics include `peers`, `about` and `counts`.
+    /// Checks its ports, certificates and log. Clients connect to `listener`, if there is one, and it says whether that [goes
+    /// on](Proxy::goes_on). Without a gate all requests are admitted. Its metrics include `peers`, `about` and `counts`.
     ///
     /// # Errors
     /// If a port, a certificate or the log cannot be used.
     pub fn new(
         settings: EdgeSettings,
-        handed_over: Option<TcpListener>,
+        listener: Option<(TcpListener, bool)>,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         (members, peers): (Arc<SharedMembers>, Option<Arc<Peers>>),
@@ -123,8 +133,8 @@ impl Edge {
             let edge = || settings.name.clone();
             TcpListener::bind(address).map_err(|source| Error::Listen { edge: edge(), address, source })
         };
-        let is_handed_over = handed_over.is_some();
-        let listener = handed_over.map_or_else(|| listen(settings.listen), Ok)?;
+        let (listener, goes_on) =
+            listener.map_or_else(|| listen(settings.listen).map(|listener| (listener, false)), Ok)?;
         let admin = settings.admin.map(listen).transpose()?;
         let live = Arc::new(LiveSettings::new(&settings)?);
         let seen = Arc::new(ScanDisplay::new(view.room(), view.stale()));
@@ -132,7 +142,28 @@ impl Edge {
         let state = Arc::new(State { view, gate, peers, seen, members, documents });
         let logs = Some(Arc::clone(&live));
         let metrics = Arc::new(Metrics::new(Arc::clone(&state), logs, settings.threads, about, counts));
-        Ok(Edge { settings, live, state, metrics, listener, is_handed_over, admin })
+        let is_closing = Arc::default();
+        Ok(Edge { settings, live, state, metrics, listener, goes_on, admin, is_closing })
+    }
+
+    /// The socket that clients connect to.
+    pub fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Whether it has read all nodes.
+    pub fn is_complete(&self) -> bool {
+        self.state.is_complete()
+    }
+
+    /// Answers at its admin endpoint, if it is to have one, until what this returns is dropped.
+    ///
+    /// # Errors
+    /// If the endpoint cannot be started.
+    pub fn answer(&mut self) -> Result<Option<Admin>, Error> {
+        let pages = pages(Arc::clone(&self.state), Arc::clone(&self.metrics), Arc::clone(&self.is_closing));
+        let admin = self.admin.take().map(|listener| Admin::start(listener, pages)).transpose();
+        admin.map_err(|source| Error::Admin { edge: self.settings.name.clone(), source })
     }
 
     /// What of its settings may be replaced while it runs.
@@ -150,18 +181,13 @@ impl Edge {
         Arc::clone(&self.state.seen)
     }
 
-    /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end; `stop` is awaited again then, for
-    /// [`Stop::Now`].
+    /// Serves until `stop` says so. After another than [`Stop::Now`] requests in flight may end; `stop` is awaited again then, for one
+    /// that is faster.
     ///
     /// # Errors
-    /// If the admin endpoint or the threads that serve clients do not start.
+    /// If the threads that serve clients do not start.
     pub fn run(self, stop: impl AsyncFnMut() -> Stop) -> Result<(), Error> {
         let edge = || self.settings.name.clone();
-        let is_closing = Arc::<AtomicBool>::default();
-        let pages = pages(Arc::clone(&self.state), Arc::clone(&self.metrics), Arc::clone(&is_closing));
-        let admin = self.admin.map(|listener| Admin::start(listener, pages)).transpose();
-        // The endpoint answers until the last request is served.
-        let _admin = admin.map_err(|source| Error::Admin { edge: edge(), source })?;
         let (view, metrics) = (Arc::clone(&self.state.view), Arc::clone(&self.metrics));
         let gate = self.state.gate.clone();
         let shared = self.settings.documents.as_ref().zip(self.state.documents.as_ref());
@@ -171,11 +197,11 @@ impl Edge {
         let routes = Routes::for_threads(threads, live, view, gate, metrics, documents);
         let proxy = Proxy {
             listener: Listener::Socket(self.listener),
-            is_handed_over: self.is_handed_over,
+            goes_on: self.goes_on,
             tls: self.live.tls.clone(),
             proxy_protocol: self.settings.proxy_protocol,
             settings: Arc::clone(&self.live.proxy),
-            is_closing,
+            is_closing: self.is_closing,
         };
         let drain_max = self.settings.limits.response_timeout;
         let served = proxy.run(routes, drain_max, stop);
@@ -208,18 +234,12 @@ pub(crate) fn pages(state: Arc<State>, metrics: Arc<Metrics>, is_closing: Arc<At
     };
     let ready = {
         let (state, health) = (Arc::clone(&state), health.clone());
-        move || {
-            let is_complete = || {
-                let members = state.members.load();
-                members.nodes.entries().all(|(node, _)| state.view.is_known(NodeId::new(node)))
-            };
-            match health() {
-                Ok(_) if is_closing.load(Ordering::Relaxed) => Err("shutting down\n"),
-                Ok(_) if !is_complete() && clock::now().since(began) < COMPLETE_MAX => {
-                    Err("starting: some nodes have not been read yet\n")
-                }
-                health => health,
+        move || match health() {
+            Ok(_) if is_closing.load(Ordering::Relaxed) => Err("shutting down\n"),
+            Ok(_) if !state.is_complete() && clock::now().since(began) < COMPLETE_MAX => {
+                Err("starting: some nodes have not been read yet\n")
             }
+            health => health,
         }
     };
     Pages {

@@ -143,6 +143,11 @@ impl State {
         })
     }
 
+    /// Whether all nodes have been read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.members.load().nodes.entries().all(|(node, _)| self.view.is_known(NodeId::new(node)))
+    }
+
     /// The current state.
     pub(crate) fn status(&self) -> Status {
         let (now, view) = (clock::now(), &self.view);

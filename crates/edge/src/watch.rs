@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
+use sidelong_fabric::SharedWords;
 use sidelong_layout::{NodeId, SiteId, Slots, Time};
 use sidelong_load::{Reading, RecordOf};
 use sidelong_policy::SettingsError;
@@ -81,6 +82,14 @@ pub struct Adopted {
     pub done: SyncSender<Result<(), SettingsError>>,
 }
 
+/// Another process takes over from this one as the front.
+pub struct Leave {
+    /// Where this one states to it what its own requests see.
+    pub words: Arc<SharedWords>,
+    /// Hears once this one moves no node any more, and states nothing elsewhere.
+    pub done: SyncSender<()>,
+}
+
 /// Shows that a thread goes on.
 #[derive(Clone)]
 pub struct Pulse {
@@ -149,7 +158,12 @@ pub struct Watch {
     pub events: Box<dyn FnMut(Event) + Send>,
     /// Beats once an interval.
     pub pulse: Pulse,
+    /// Has it leave what it does for the cluster to another process, if one may take over.
+    pub leaves: Option<Receiver<Leave>>,
 }
+
+/// Longest wait for a move under way before another process takes over. That puts right what is left of it, as any other front does.
+const MOVE_END_MAX: Duration = Duration::from_secs(1);
 
 impl Watch {
     /// Scans and decides until `stop`, then completes operations in progress, for at most `drain`.
@@ -162,12 +176,14 @@ impl Watch {
             ready: false,
             stale: false,
             waiting: Vec::new(),
+            role: Role::Leads,
         };
         // Before it looks: a mover that has not seen the epoch then is seen (`state::drained`). No epoch of the board is lower than one
         // before, so that a part which has seen it once may begin while the board is away.
         while self.seen_epoch < self.mover.epoch() && !stop.load(Ordering::Relaxed) {
             // By a newer roster the board may be elsewhere.
             self.take_over(&mut tick);
+            self.leave(&mut tick);
             self.pulse.beat();
             self.links.scan(clock::now());
             if self.raise_epoch() {
@@ -178,17 +194,34 @@ impl Watch {
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             self.pulse.beat();
+            self.leave(&mut tick);
             self.look(&mut tick);
             // A fixed rate: the time of a scan is not added, and missed scans are skipped.
             next = (next + self.sensitivity).max(Instant::now());
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         let deadline = Instant::now() + drain;
-        while !self.mover.is_idle() && Instant::now() < deadline {
+        while tick.role == Role::Leads && !self.mover.is_idle() && Instant::now() < deadline {
             self.pulse.beat();
             self.drive(&mut tick);
             std::thread::sleep(self.sensitivity);
         }
+    }
+
+    /// Leaves what it does for the cluster to another process, if it is told to.
+    fn leave(&mut self, tick: &mut Tick) {
+        let Some(Ok(Leave { words, done })) = self.leaves.as_ref().map(Receiver::try_recv) else { return };
+        let deadline = Instant::now() + MOVE_END_MAX;
+        tick.role = Role::Leaves;
+        while !self.mover.is_idle() && Instant::now() < deadline {
+            self.pulse.beat();
+            self.look(tick);
+            std::thread::sleep(self.sensitivity);
+        }
+        tick.role = Role::HasLeft;
+        self.links.leave_to(words);
+        // Who waited may have given up.
+        let _ = done.send(());
     }
 
     /// Whether the board has the epoch that this goes by now.
@@ -269,11 +302,16 @@ impl Watch {
             waiting.for_each(|(front, since)| metrics.moves_waiting(front, Some(now.since(since))));
         }
         // Words are put right where no moves are planned, too.
-        self.mover.look(self.links.last_scan(), now);
+        if tick.role == Role::Leads {
+            self.mover.look(self.links.last_scan(), now);
+        }
         if self.brain.decides() {
             self.decide(tick, now);
         }
-        self.drive(tick);
+        match tick.role {
+            Role::Leads | Role::Leaves => self.drive(tick),
+            Role::HasLeft => self.links.state_epoch(self.mover.epoch()),
+        }
     }
 
     fn adopt(&mut self, adopted: Adopted, tick: &mut Tick) {
@@ -414,7 +452,8 @@ impl Watch {
             gatekeeper.show(decisions.outlooks, now);
             gatekeeper.tell(now, events);
         }
-        if let Some(plan) = decisions.plan.filter(|plan| mover.takes(plan) && mover.may_leave(plan)) {
+        let plan = decisions.plan.filter(|plan| mover.takes(plan) && mover.may_leave(plan));
+        if let Some(plan) = plan.filter(|_| tick.role == Role::Leads) {
             mover.begin(plan, now);
         }
     }
@@ -453,6 +492,17 @@ impl Watch {
     }
 }
 
+/// What this thread does for the cluster beside looking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// It moves nodes and puts words right.
+    Leads,
+    /// It begins nothing more.
+    Leaves,
+    /// Another process does it.
+    HasLeft,
+}
+
 /// State between scans.
 struct Tick {
     readings: Vec<Reading>,
@@ -462,4 +512,5 @@ struct Tick {
     stale: bool,
     /// By front, since when it has kept nodes from moving by saying nothing, if it has.
     waiting: Vec<Option<Time>>,
+    role: Role,
 }

@@ -246,8 +246,7 @@ impl RunDirectory {
     /// If the file cannot be written.
     pub fn hold(&self, region: &str, incarnation: u64) -> io::Result<Option<File>> {
         let Some(file) = self.lock(&held_name(region))? else { return Ok(None) };
-        file.set_len(0)?;
-        (&file).write_all(&incarnation.to_le_bytes())?;
+        hold_as(&file, incarnation)?;
         Ok(Some(file))
     }
 
@@ -348,11 +347,23 @@ impl RunDirectory {
         directory.for_each(|entry| {
             let name = entry.to_string_lossy();
             let unfinished = name.starts_with('.') && name.ends_with(".new");
-            let ours =
-                [".region", ".socket", ".tcpkey", ".responder"].iter().any(|kind| name.ends_with(kind));
+            let ours = [".region", ".socket", ".tcpkey", ".responder", ".heir"]
+                .iter()
+                .any(|kind| name.ends_with(kind));
             if unfinished || ours { directory.remove(entry) } else { Ok(()) }
         })
     }
+}
+
+/// Shows in a file that [`RunDirectory::hold`] has made, and that another process has handed over, that it is held by the process of that
+/// incarnation now.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn hold_as(file: &File, incarnation: u64) -> io::Result<()> {
+    file.set_len(0)?;
+    // Opened to append.
+    (&*file).write_all(&incarnation.to_le_bytes())
 }
 
 /// File of the secret that the processes of this directory share.

@@ -31,6 +31,7 @@ mod backoff;
 mod batch;
 pub mod control;
 mod directory;
+pub mod door;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -48,11 +49,12 @@ pub mod shm;
 pub mod sim;
 pub mod tcp;
 pub mod verbs;
+mod words;
 
 pub use access::Access;
 pub use backoff::Backoff;
 pub use batch::{Batch, LinkId, OpId};
-pub use directory::{Directory, RunDirectory};
+pub use directory::{Directory, RunDirectory, hold_as};
 pub use error::{Error, OpError};
 pub use host::Host;
 pub use inbox::{Inbox, InboxSpec, Message};
@@ -62,3 +64,4 @@ pub use limits::{INBOX_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, OP_BYTES_MAX};
 pub use owned::OwnedRegion;
 pub use region::{Region, RegionSpec};
 pub use scan::{LinkRef, Pace, Patience, Problem, ReadOutcome, Reader, ScanCounts, Scanner, Target};
+pub use words::SharedWords;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::inotify;
+use rustix::fs::{FlockOperation, flock, inotify};
 use sidelong_layout::{HEADER_BYTES, HEADER_EPOCH, Instance, RegionHeader, RegionKind};
 
 use crate::limits::NAME_BYTES_MAX;
@@ -177,6 +177,23 @@ impl Region {
             }
         }
         socket.as_ref().is_some_and(has_no_name).then_some("its socket was removed")
+    }
+
+    /// The file by whose lock the processes of this machine see that one has the region, if its memory has a file. Who is handed it has the
+    /// lock, too.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
+    pub fn lock(&self) -> io::Result<Option<File>> {
+        self.inner.file.as_ref().map(|(file, _)| file.try_clone()).transpose()
+    }
+
+    /// Another region may have its name from now on: its file is locked no more. What is mapped stays.
+    pub fn give_up_name(&self) {
+        if let Some((file, _)) = &self.inner.file {
+            // Fails for no open file.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
     }
 
     pub(crate) fn memory(&self) -> Arc<Memory> {

@@ -12,21 +12,22 @@
 //! A file that another process has truncated is lost, with its memory (`memory`). The next process that exposes the region
 //! truncates it to nothing, so that no peer goes on with a page that was left, and replaces it.
 
-mod handle;
-
 use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
 use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
 use crate::directory::{self, OpenDirectory, file_name};
+use crate::door::{self, Door};
 use crate::inbox::ring::Ring;
 use crate::key::{Key, Locator};
 use crate::memory::Memory;
@@ -43,12 +44,20 @@ const TRIES_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub struct ShmHost {
     run: RunDirectory,
+    /// Locks of regions that another process has handed over.
+    handed: Arc<Mutex<HashMap<String, File>>>,
 }
 
 impl ShmHost {
     /// Exposes regions in `directory`, which must exist.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        ShmHost { run: RunDirectory::at(directory) }
+        ShmHost { run: RunDirectory::at(directory), handed: Arc::default() }
+    }
+
+    /// Another process has handed over the [locks](Region::lock) of its regions of these names: they are exposed as if it had ended, and seem
+    /// to live until both have.
+    pub fn with_locks(self, handed: HashMap<String, File>) -> Self {
+        ShmHost { handed: Arc::new(Mutex::new(handed)), ..self }
     }
 
     pub(crate) fn expose(
@@ -124,12 +133,16 @@ impl ShmHost {
         let memory = spec.mapped(file)?;
         let stub = self.expose(&RegionSpec { len: HEADER_BYTES, ..spec.clone() }, |_| {})?;
         let socket = socket_name(spec.name);
-        let opened =
-            file.try_clone().and_then(|file| handle::Counter::open(self.run.enter()?, &socket, file));
-        let (counter, file) =
+        // The thread that hands it out sleeps until a peer asks, and takes no part in a peer's reads. While its process is stopped, linked
+        // peers keep reading, and a peer that wants to link waits for its own timeout.
+        let opened = file.try_clone().and_then(|file| {
+            let door = Door::open(&self.run, &socket, move |peer| door::hand(peer, &[0], &[file.as_fd()]))?;
+            Ok((door.file()?, door))
+        });
+        let (file, door) =
             opened.map_err(|source| Error::Create { path: self.run.path().join(socket), source })?;
         // The order matters: the name is free once no process answers for it.
-        let region = Region::of_stub(memory, self.key(spec), &stub, file, counter);
+        let region = Region::of_stub(memory, self.key(spec), &stub, file, door);
         region.map_err(|source| Error::Create { path: self.path(spec.name), source })
     }
 
@@ -193,10 +206,13 @@ impl ShmHost {
     ) -> Result<Option<Region>, Error> {
         let name = file_name(spec.name);
         let failed = |source| Error::Open { path: self.path(spec.name), source };
-        let file = match directory.open(&name, true) {
+        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(spec.name);
+        let is_handed = handed.is_some();
+        let file = match handed.map_or_else(|| directory.open(&name, true), Ok) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };
+        // One that was handed over is locked already, by whoever has handed it over.
         if !directory::lock(&file, lock).map_err(failed)? {
             return Err(Error::Taken { path: self.path(spec.name) });
         }
@@ -206,7 +222,9 @@ impl ShmHost {
         match map(&file, spec.name, spec.instance.cluster, (spec.kind, spec.len), Access::Atomic) {
             Ok((header, memory)) => {
                 let is_own = lock == FlockOperation::NonBlockingLockExclusive;
-                let incarnation = if is_own { spec.instance.incarnation } else { header.incarnation };
+                // The region of a process that goes on stays as it is.
+                let is_anew = is_own && !is_handed;
+                let incarnation = if is_anew { spec.instance.incarnation } else { header.incarnation };
                 let of_last = spec.kind.extends().is_some_and(|last| last.hash == header.layout_hash);
                 let memory = if header.len < spec.len as u64 { self.grown(&file, spec)? } else { memory };
                 // Others that have a common region by a longer layout go on with that.
@@ -282,6 +300,13 @@ impl Identity {
         let found = std::fs::symlink_metadata(path);
         found.is_ok_and(|found| self == Identity { device: found.dev(), number: found.ino() })
     }
+}
+
+/// The descriptor that is handed out at the socket `name`; waits for at most `wait`.
+fn fetch(run: &RunDirectory, name: &str, wait: Duration) -> io::Result<File> {
+    let (_, files) = door::take(door::knock(run, name)?, &mut [0], wait)?;
+    let file = files.into_iter().next().map(File::from);
+    file.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, "its owner handed nothing out"))
 }
 
 /// # Errors
@@ -409,7 +434,7 @@ impl ShmLink {
         let memory = match key.access {
             Access::ReadOnly if is_stub(&file, key) => {
                 let socket = socket_name(&key.name);
-                let fetched = handle::fetch(&directory, &socket, wait).map_err(failed(socket))?;
+                let fetched = fetch(run, &socket, wait).map_err(failed(socket))?;
                 let unmapped = |source| Error::Map { name: key.name.clone(), len: key.len, source };
                 Memory::of_map(&fetched, key.len, Access::ReadOnly).map_err(unmapped)?
             }

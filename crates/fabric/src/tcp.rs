@@ -70,6 +70,11 @@ impl TcpHost {
         self.server.address()
     }
 
+    /// Answers no more for any region.
+    pub fn close(&self) {
+        self.server.close();
+    }
+
     /// Connections refused or closed for an error: wrong keys, other versions, malformed frames, no hello in time, too
     /// many connections.
     pub fn refused(&self) -> u64 {

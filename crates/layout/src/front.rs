@@ -47,6 +47,20 @@ impl FrontWord {
         FrontWord { seen: if seen == 1 { Some(generation) } else { None }, requests: requests as u32 }
     }
 
+    /// What two processes of one front state together: one that took over, and one whose requests go on, with the word `other`. They have
+    /// seen what both have; each one's statement that the front has left a node stays true while that drains, and so does this.
+    pub const fn and(self, other: u64) -> Self {
+        if other == FrontWord::GONE {
+            return self;
+        }
+        let other = FrontWord::decode(other);
+        let seen = match (self.seen, other.seen) {
+            (Some(one), Some(two)) if one == two => Some(one),
+            _ => None,
+        };
+        FrontWord { seen, requests: self.requests.saturating_add(other.requests) }
+    }
+
     /// Whether the front with the word `word` has left a node that drains with `generation`.
     pub const fn has_left(word: u64, generation: u64) -> bool {
         let front = FrontWord::decode(word);
@@ -99,6 +113,20 @@ const _: () = {
     assert!(
         FrontWord::decode(FrontWord { seen: Some(9), requests: u32::MAX }.encode()).requests == REQUESTS_MAX
     );
+    // Two processes have left once both have.
+    const fn both(one: FrontWord, two: FrontWord, generation: u64) -> bool {
+        FrontWord::has_left(one.and(two.encode()).encode(), generation)
+    }
+    let (old, left, busy) = (
+        FrontWord { seen: Some(2), requests: 0 },
+        FrontWord { seen: Some(3), requests: 0 },
+        FrontWord { seen: Some(3), requests: 1 },
+    );
+    assert!(both(left, left, 3) && !both(left, busy, 3) && !both(busy, left, 3));
+    assert!(
+        !both(left, old, 3) && !both(old, left, 3) && !both(left, FrontWord { seen: None, requests: 0 }, 3)
+    );
+    assert!(FrontWord::has_left(left.and(FrontWord::GONE).encode(), 3));
     assert!(
         FrontMap { nodes: 3 }.node(NodeId::new(2)) == 80 && FrontMap { nodes: 3 }.len() == 88 + TAIL_BYTES
     );

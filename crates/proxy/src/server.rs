@@ -39,9 +39,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The proxy has ended its work when no request was in flight for so long.
 const QUIET_TIME: Duration = Duration::from_millis(50);
 
-/// How the proxy is to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the proxy is to stop, the slowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
+    /// Another process accepts at its socket from now on. Connections that it has may go on as long as they like, but each response says
+    /// that it is the last.
+    HandedOver,
     /// Requests in flight may end.
     Graceful,
     /// At once.
@@ -56,9 +59,9 @@ pub const HTTP_PROTOCOLS: Protocols = &["h2", "http/1.1"];
 pub struct Proxy {
     /// Where clients connect.
     pub listener: Listener,
-    /// Whether the listener was handed over, and goes on to a successor: at the end no connection is accepted any more, so that those
+    /// Whether the listener goes on after this proxy, for a successor: at the end no connection is accepted any more, so that those
     /// which have come wait for it. Otherwise these are served, and the listener is closed, so that clients go elsewhere.
-    pub is_handed_over: bool,
+    pub goes_on: bool,
     /// How they use TLS, if they do, with [`HTTP_PROTOCOLS`].
     pub tls: Option<Tls>,
     /// Whether connections begin with a header of the PROXY protocol, version 1 or 2, which tells their client. If there are
@@ -75,7 +78,8 @@ type Accepted = (Arrived, SocketAddr, Place);
 
 impl Proxy {
     /// Serves with a thread for each of `services`, of which this is one, until `stop` says so. After [`Stop::Graceful`] requests in
-    /// flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
+    /// flight may end within `drain_max`; after [`Stop::HandedOver`] clients may stay without a limit. `stop` is awaited again then, for one
+    /// that is faster.
     ///
     /// # Errors
     /// If a thread or its runtime cannot be made.
@@ -140,17 +144,19 @@ impl Proxy {
         // The threads go on when nobody accepts any more: they end with the last of `hands`.
         let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands: hands.clone() };
         let accepting = spawn_local(acceptor.run());
-        if stop().await == Stop::Now {
-            return Ok(());
+        let mut how = stop().await;
+        if how != Stop::Now {
+            self.is_closing.store(true, Ordering::Relaxed);
+            let _ = closing.send(true);
         }
-        self.is_closing.store(true, Ordering::Relaxed);
-        let _ = closing.send(true);
-        if self.is_handed_over {
+        if self.goes_on || how == Stop::HandedOver {
             accepting.abort();
         }
-        tokio::select! {
-            () = drained(&counts, drain_max) => {}
-            () = async { while stop().await != Stop::Now {} } => {}
+        while how != Stop::Now {
+            tokio::select! {
+                () = ended(&counts, how, drain_max) => return Ok(()),
+                then = stop() => how = then,
+            }
         }
         Ok(())
     }
@@ -158,6 +164,22 @@ impl Proxy {
 
 fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
+}
+
+async fn ended(counts: &[Arc<Counts>], how: Stop, drain_max: Duration) {
+    match how {
+        Stop::HandedOver => left(counts).await,
+        Stop::Graceful | Stop::Now => drained(counts, drain_max).await,
+    }
+}
+
+/// Waits until no client is left.
+async fn left(counts: &[Arc<Counts>]) {
+    let connections =
+        || counts.iter().map(|counts| counts.connections.load(Ordering::Relaxed)).sum::<usize>();
+    while connections() > 0 {
+        sleep(QUIET_TIME).await;
+    }
 }
 
 /// Waits until no request is in flight, for `within` at most.

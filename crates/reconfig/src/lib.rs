@@ -14,6 +14,6 @@ pub use expose::{
     BoardInit, board_map, board_region, expose_board, expose_changing_words, expose_front, expose_words,
     expose_words_as, front_region, load_region, words_region,
 };
-pub use links::{FrontMember, Links, Members, OPERATION_MAX, Scan, SharedMembers, SiteWords};
+pub use links::{FrontMember, Links, Members, OPERATION_MAX, Predecessor, Scan, SharedMembers, SiteWords};
 pub use mover::{Cause, MOVES_MAX, Mover, Report, Task};
 pub use sidelong_state::{Pool, Protocol, Timing};

@@ -1,13 +1,13 @@
 //! Links to all words of a cluster: the nodes' ownerships and acknowledgements, the board, what the fronts state.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sidelong_fabric::{
     Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, ReadOutcome, Reader, Region, Scanner,
-    Target,
+    SharedWords, Target,
 };
 use sidelong_layout::{
     Ack, BoardMap, Budget, EdgeId, FrontMap, FrontWord, HOT_BYTES, Hot, LOAD_ACK, LOAD_HOT, LOAD_SHAPES,
@@ -141,8 +141,65 @@ struct FrontLink {
 struct OwnFront {
     slot: EdgeId,
     words: Vec<u64>,
-    /// Where others read it, if there are others.
-    region: Option<Region>,
+    place: Option<FrontPlace>,
+    predecessor: Option<Arc<Predecessor>>,
+}
+
+/// Where a front states what it has seen.
+enum FrontPlace {
+    /// Where all others read it.
+    Region(Region),
+    /// Where the process reads it that has taken over from this one.
+    Successor(Arc<SharedWords>),
+}
+
+/// A process from which this one has taken over as a front, and whose requests go on.
+pub struct Predecessor {
+    /// What it states of each node; then the epoch of the roster by which it goes.
+    words: SharedWords,
+    nodes: usize,
+    is_gone: AtomicBool,
+}
+
+impl Predecessor {
+    /// How many words a process needs to state `nodes` nodes to its successor.
+    pub const fn words(nodes: usize) -> usize {
+        nodes + 1
+    }
+
+    /// One that states so many nodes in these words.
+    pub fn new(words: SharedWords, nodes: usize) -> Self {
+        Predecessor { words, nodes, is_gone: AtomicBool::new(false) }
+    }
+
+    /// Whether it has ended.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// It has ended.
+    pub fn set_gone(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// Whether it goes by a roster of that epoch, or has no requests any more.
+    pub fn goes_by(&self, epoch: u64) -> bool {
+        self.is_gone() || self.words.load(self.nodes) >= epoch
+    }
+
+    /// Its word of that node.
+    fn word(&self, node: NodeId) -> u64 {
+        if self.is_gone() { FrontWord::GONE } else { self.words.load(node.index()) }
+    }
+}
+
+impl FrontPlace {
+    fn store(&self, map: FrontMap, node: NodeId, word: u64) {
+        match self {
+            FrontPlace::Region(region) => region.store(map.node(node), word, Ordering::Release),
+            FrontPlace::Successor(words) => words.store(node.index(), word),
+        }
+    }
 }
 
 impl Links {
@@ -168,13 +225,37 @@ impl Links {
         Links::with_access(directory, initiator, (nodes, map), members, Access::ReadOnly)
     }
 
-    /// For the process that is the front with slot `slot`, and exposes `region` as such.
-    pub fn of_front(mut self, slot: EdgeId, region: Option<Region>) -> Self {
+    /// For the process that is the front with slot `slot`, exposes `region` as such, and may have taken over from a `predecessor`.
+    pub fn of_front(
+        mut self,
+        slot: EdgeId,
+        region: Option<Region>,
+        predecessor: Option<Arc<Predecessor>>,
+    ) -> Self {
         if let Some(own) = self.words.fronts.get_mut(slot.index()).and_then(Option::take) {
             self.scanner.unlink(own.link);
         }
-        self.words.own = Some(OwnFront { slot, words: vec![0; self.words.nodes.len()], region });
+        let map = FrontMap { nodes: self.words.nodes.len() };
+        // What others have read of the predecessor stays true: this process has not looked yet, and so knows nothing older.
+        let stated = |node| region.as_ref().map_or(0, |region| region.load(map.node(NodeId::new(node))));
+        let words = (0..map.nodes).map(stated).collect();
+        self.words.own = Some(OwnFront { slot, words, place: region.map(FrontPlace::Region), predecessor });
         self
+    }
+
+    /// Another process takes over as this front. From now on this one states to it alone, in `words`, what its own requests see.
+    pub fn leave_to(&mut self, words: Arc<SharedWords>) {
+        let Some(own) = &mut self.words.own else { return };
+        own.words.iter().enumerate().for_each(|(node, word)| words.store(node, *word));
+        (own.place, own.predecessor) = (Some(FrontPlace::Successor(words)), None);
+    }
+
+    /// States to a process that has taken over the epoch of the roster by which this one goes.
+    pub fn state_epoch(&self, epoch: u64) {
+        let place = self.words.own.as_ref().and_then(|own| own.place.as_ref());
+        if let Some(FrontPlace::Successor(words)) = place {
+            words.store(self.words.nodes.len(), epoch);
+        }
     }
 
     /// Sets a guess whether the kernel keeps the nodes' load records; a right guess saves one link a node.
@@ -364,14 +445,15 @@ impl Links {
     /// States what this process, as a front, has seen of `node` and has under way there. `requests` must have been counted
     /// after `seen` was visible to all its requests (`layout::FrontWord`).
     pub fn state(&mut self, node: NodeId, seen: Ownership, requests: u32) {
-        let word = FrontWord { seen: Some(seen.generation), requests }.encode();
         let map = FrontMap { nodes: self.words.nodes.len() };
         let Some(own) = &mut self.words.own else { return };
+        let word = FrontWord { seen: Some(seen.generation), requests };
+        let word = own.predecessor.as_ref().map_or(word, |before| word.and(before.word(node))).encode();
         // Usually nothing is new, and the line stays with its readers.
         if std::mem::replace(&mut own.words[node.index()], word) != word
-            && let Some(region) = &own.region
+            && let Some(place) = &own.place
         {
-            region.store(map.node(node), word, Ordering::Release);
+            place.store(map, node, word);
         }
     }
 
@@ -535,8 +617,8 @@ impl Words {
         let map = FrontMap { nodes: self.nodes.len() };
         let Some(own) = &mut self.own else { return };
         own.words[node.index()] = 0;
-        if let Some(region) = &own.region {
-            region.store(map.node(node), 0, Ordering::Release);
+        if let Some(place) = &own.place {
+            place.store(map, node, 0);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::history::{self, HistoryArgs};
 use crate::init::{self, InitArgs};
 use crate::manual::{self, ManualArgs};
 use crate::members::{self, JoinArgs, LeaveArgs};
-use crate::part::{self, PartArgs};
+use crate::part::{self, EdgeArgs, PartArgs};
 use crate::reload::{self, ReloadArgs};
 use crate::remove::{self, RemoveArgs};
 use crate::secret::{self, SecretArgs};
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     /// Run the agents of many nodes in one process, such as those of the pods of a Kubernetes service.
     Agents(AgentsArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
-    Edge(PartArgs),
+    Edge(EdgeArgs),
     /// Run one front of a cluster file: it controls a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
     Front(FrontArgs),
     /// Run a cache that memcached's clients use.
@@ -108,7 +108,8 @@ pub(crate) enum Command {
 /// The part of a cluster that runs by this command line, if it is one.
 fn part_of(words: &[OsString]) -> Option<PartArgs> {
     match Cli::try_parse_from(words).ok()?.command {
-        Command::Node(part) | Command::Edge(part) => Some(part),
+        Command::Node(part) => Some(part),
+        Command::Edge(edge) => Some(edge.part),
         Command::Front(front) => front.part.filter(|_| front.ask.is_none()),
         Command::Cache(cache) => cache.part(),
         _ => None,
@@ -139,7 +140,7 @@ impl Command {
             Command::Remove(args) => remove::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
             Command::Agents(args) => agents::run(args),
-            Command::Edge(args) => run_part(args, part::edge),
+            Command::Edge(args) => tell(args.part.events, part::edge(args)),
             Command::Front(args) => match &args.ask {
                 Some(ask) => front::ask(ask),
                 None => {

@@ -49,14 +49,35 @@ pub(crate) struct PartArgs {
     pub(crate) join_cgroup: Option<PathBuf>,
 }
 
+#[derive(Args)]
+#[command(after_help = EDGE_END)]
+pub(crate) struct EdgeArgs {
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    /// Take over from the process that runs this edge on this machine, if there is one. That ends once its clients have left.
+    #[arg(long)]
+    pub(crate) takeover: bool,
+}
+
 const PART_END: &str = "\
 SIGTERM and SIGINT stop it, SIGTERM once the requests in flight are answered. SIGHUP has all parts adopt the changed cluster
-file (sidelong reload). On SIGUSR1 an edge opens its access log anew.
+file (sidelong reload).
 It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json logs JSON (docs/running.md).
 
 Examples:
-  sidelong node n1 --config cluster.toml
-  sidelong edge edge1 --config cluster.toml";
+  sidelong node n1 --config cluster.toml";
+
+const EDGE_END: &str = "\
+SIGTERM and SIGINT stop it, SIGTERM once the requests in flight are answered. SIGHUP has all parts adopt the changed cluster
+file (sidelong reload). On SIGUSR1 it opens its access log anew.
+It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json logs JSON (docs/running.md).
+
+With --takeover no connection is refused and no request is lost. The process before serves the connections that it has, each until its
+next response, and ends once they are closed. If a third process takes over, the first ends as by SIGTERM.
+
+Examples:
+  sidelong edge edge1 --config cluster.toml
+  sidelong edge edge1 --config cluster.toml --takeover";
 
 /// Runs a node.
 pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
@@ -79,9 +100,10 @@ pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
 }
 
 /// Runs an edge.
-pub(crate) fn edge(args: &PartArgs) -> Result<(), Failure> {
+pub(crate) fn edge(EdgeArgs { part: args, takeover }: &EdgeArgs) -> Result<(), Failure> {
     end_with_parent(args.with_parent)?;
-    let signals = Signals::take()?;
+    // One that waits to take over is ended by a signal, and takes nothing over.
+    let signals = (!takeover).then(Signals::take).transpose()?;
     // Without a handler the signal would end the edge.
     let access_log_reopen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&access_log_reopen))?;
@@ -89,8 +111,9 @@ pub(crate) fn edge(args: &PartArgs) -> Result<(), Failure> {
     let _held = parent::hold(args.with_parent, &cluster)?;
     let entry = cluster.edges.iter().find(|edge| edge.name == args.name);
     let listener = entry.map(|edge| handed_over(&edge.name, edge.listen)).transpose()?.flatten();
-    let edge = edge::start(spec(args, cluster), EdgeOptions { listener, access_log_reopen })?;
-    follow(signals, &edge, &args.config)?;
+    let options = EdgeOptions { listener, access_log_reopen, takes_over: *takeover };
+    let edge = edge::start(spec(args, cluster), options)?;
+    follow(signals.map_or_else(Signals::take, Ok)?, &edge, &args.config)?;
     edge.wait()
 }
 

@@ -12,24 +12,46 @@ use crate::image;
 
 /// What a container may take, its start included.
 const LIMIT: Duration = Duration::from_secs(300);
+/// What docs/install.md and the checks need besides the packages: a container has no network.
+const BESIDES: &str = "systemd-sysv,dbus,nginx,python3,openssl,curl,procps,adduser,libelf1,zlib1g";
+/// How often the long step upgrades under load, and what that may take.
+const UPGRADES: u32 = 100;
+const UPGRADES_LIMIT: Duration = Duration::from_secs(3600);
 /// How boot.sh says that there can be none.
 const NO_CONTAINER: i32 = 77;
+/// What builds the packages, and what starts a container.
+const CONTAINER: &[&str] = &["dpkg-buildpackage", "systemd-nspawn"];
 const BOOT: &str = include_str!("packages/boot.sh");
 const CHECKS: &str = include_str!("packages/checks.sh");
+const TRAFFIC: &str = include_str!("packages/traffic.py");
 /// The heading of the page below which its commands take all away.
 const END: &str = "## Remove it";
 
 /// Builds the packages once, and runs the page's commands in a container.
 pub(super) fn step(run: &mut Run) -> Result<(), Failure> {
-    if lacks(run, &["dpkg-buildpackage", "systemd-nspawn"]) {
-        return Ok(());
-    }
-    if !rustix::process::geteuid().is_root() {
-        run.tally.skip("packages", "a container takes root");
+    if lacks(run, CONTAINER) || lacks_root(run) {
         return Ok(());
     }
     let packages = built(run, "first")?;
-    in_container(run, &packages)
+    // What this machine has is at hand.
+    in_container(run, &packages, Path::new("/"), 1, LIMIT)
+}
+
+/// As [`step`], on a Debian that has nothing besides, with many upgrades instead of one.
+pub(super) fn upgrades(run: &mut Run) -> Result<(), Failure> {
+    if lacks(run, CONTAINER) || lacks(run, &["mmdebstrap"]) || lacks_root(run) {
+        return Ok(());
+    }
+    let packages = built(run, "first")?;
+    let tree = run.target()?.join("deb").join("tree");
+    emptied(&tree)?;
+    let mut debian = Command::new("mmdebstrap");
+    debian.args(["--variant=apt", &format!("--include={BESIDES}"), image::SUITE]).arg(&tree);
+    announce(&debian);
+    match exec::status(&mut debian)?.success() {
+        true => in_container(run, &packages, &tree, UPGRADES, UPGRADES_LIMIT),
+        false => Err(Failure::Unmet("mmdebstrap made no Debian".into())),
+    }
 }
 
 /// Builds them twice, and has lintian(1) look at them.
@@ -89,17 +111,29 @@ fn lacks(run: &mut Run, programs: &[&str]) -> bool {
     missing.is_some()
 }
 
+fn lacks_root(run: &mut Run) -> bool {
+    let lacks = !rustix::process::geteuid().is_root();
+    if lacks {
+        run.tally.skip("packages", "a container takes root");
+    }
+    lacks
+}
+
 /// The directory with packages that were built just now.
 fn built(run: &Run, name: &str) -> Result<PathBuf, Failure> {
     let out = run.target()?.join("deb").join(name);
-    match std::fs::remove_dir_all(&out) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&out)(error).into()),
-        _ => {}
-    }
+    emptied(&out)?;
     // As the step `release` has built them.
     match deb::build(&run.root, &out, "release")? {
         true => Ok(out),
         false => Err(Failure::Unmet("no packages were built".into())),
+    }
+}
+
+fn emptied(directory: &Path) -> Result<(), Error> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(directory)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -127,12 +161,18 @@ fn same(first: &Path, second: &Path) -> Result<(), Failure> {
 }
 
 /// Runs the page's commands and the checks as root in a container. All must end well.
-fn in_container(run: &mut Run, packages: &Path) -> Result<(), Failure> {
+fn in_container(
+    run: &mut Run,
+    debs: &Path,
+    root: &Path,
+    upgrades: u32,
+    limit: Duration,
+) -> Result<(), Failure> {
     let page = run.root.join("docs/install.md");
     let text = std::fs::read_to_string(&page).map_err(failed(&page))?;
     let (before, after) = text.split_once(END).unwrap_or((&text, ""));
     let script = CHECKS
-        .replace("@PACKAGES@", &packages.display().to_string())
+        .replace("@ROUNDS@", &upgrades.to_string())
         .replace("@INSTALL@", &commands(before, 1))
         .replace("@REMOVE@", &commands(after, 0));
     let dir = tempfile::tempdir().map_err(failed(&std::env::temp_dir()))?;
@@ -140,13 +180,24 @@ fn in_container(run: &mut Run, packages: &Path) -> Result<(), Failure> {
         let path = dir.path().join(name);
         std::fs::write(&path, text).map(|()| path.clone()).map_err(failed(&path))
     };
-    let (boot, script) = (write("boot.sh", BOOT)?, write("script.sh", &script)?);
-    let work = dir.path().join("work");
-    std::fs::create_dir(&work).map_err(failed(&work))?;
+    let (boot, _) = (write("boot.sh", BOOT)?, write("script.sh", &script)?);
+    write("traffic.py", TRAFFIC)?;
+    let copies = dir.path().join("debs");
+    std::fs::create_dir(&copies).map_err(failed(&copies))?;
+    for path in packages(debs)? {
+        let copy = copies.join(path.file_name().unwrap_or_default());
+        std::fs::copy(&path, &copy).map_err(failed(&path))?;
+    }
+    let work = tempfile::tempdir().map_err(failed(&std::env::temp_dir()))?;
     let mut container = Command::new("unshare");
-    container.args(["--mount", "--propagation", "private", "sh"]).args([boot, work, script]);
+    container.args(["--mount", "--propagation", "private", "sh"]).args([
+        &boot,
+        work.path(),
+        dir.path(),
+        root,
+    ]);
     announce(&container);
-    let (status, printed) = exec::output_within(container.current_dir(&run.root), LIMIT)?;
+    let (status, printed) = exec::output_within(container.current_dir(&run.root), limit)?;
     print!("{printed}");
     match status {
         Some(status) if status.success() => Ok(()),
@@ -155,7 +206,7 @@ fn in_container(run: &mut Run, packages: &Path) -> Result<(), Failure> {
             Ok(())
         }
         Some(_) => Err(Failure::Unmet("a command of docs/install.md failed in the container".into())),
-        None => Err(Failure::Unmet(format!("the container was not done after {LIMIT:?}"))),
+        None => Err(Failure::Unmet(format!("the container was not done after {limit:?}"))),
     }
 }
 

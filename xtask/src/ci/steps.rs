@@ -118,6 +118,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         },
     },
     Step {
+        name: "upgrades",
+        proves: "100 upgrades of all parts of a machine cost no request: kept, slow, uploads, WebSockets, HTTP/2",
+        run: packages::upgrades,
+    },
+    Step {
         name: "packages-lint",
         proves: "two builds of the packages give the same bytes, and lintian finds no fault in them",
         run: packages::lint,

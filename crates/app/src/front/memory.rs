@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use nix::unistd::Group;
 use sidelong_config::{Capacity, Cluster, FrontEntry, Node, ServerAddress};
-use sidelong_edge::{AdapterCluster, MemoryAdapter, adapter_regions};
+use sidelong_edge::{AdapterCluster, Exposure, MemoryAdapter, adapter_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
-use sidelong_layout::{ChoiceMap, EncodedAddress, NodeId, Time};
+use sidelong_layout::{ChoiceMap, EncodedAddress, Instance, NodeId, Time};
 use sidelong_load::monotonic_ns;
 
 use crate::failure::Failure;
-use crate::parts::Parts;
+use crate::parts::{Parts, began_ms};
 
 /// Where the files of a front are.
 pub fn directory(cluster: &Cluster, entry: &FrontEntry) -> PathBuf {
@@ -69,28 +69,36 @@ pub(super) fn adapter(parts: &Parts, entry: &FrontEntry) -> Result<MemoryAdapter
     let files = adapter_regions(&entry.name).map(|region| format!("{region}.region"));
     let has_controlled = files.iter().any(|file| run.path().join(file).exists());
     let cluster = AdapterCluster { has_controlled, ..described(&parts.cluster) };
-    let host = Host::Shm(ShmHost::new(run.path()));
+    let group = entry.group.as_ref().map(|name| group(&entry.name, name)).transpose()?;
+    let (described, identity) = (cluster.clone(), parts.instance());
+    let (name, is_public) = (entry.name.clone(), entry.dir.is_some());
+    let expose = move || -> Result<_, Failure> {
+        let host = Host::Shm(ShmHost::new(run.path()));
+        let instance = Instance { incarnation: began_ms(), ..identity };
+        let exposed = MemoryAdapter::regions(&host, &name, &described, instance)?;
+        let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
+        let [choice, workers] = &files;
+        if is_public {
+            run.publish_file(choice).map_err(named)?;
+        }
+        if let Some(group) = &group {
+            run.share_file(workers, group.gid.as_raw()).map_err(|error| {
+                Failure::new(format!(
+                    "front {name}: cannot give {workers} to group {}: {error}; run the front as a member of it",
+                    group.name
+                ))
+            })?;
+        }
+        Ok(exposed)
+    };
     let now = Time::from_ns(monotonic_ns());
-    let adapter = MemoryAdapter::expose(&host, &entry.name, &cluster, parts.instance(), now)?;
-    let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
-    let [choice, workers] = files;
-    if entry.dir.is_some() {
-        run.publish_file(&choice).map_err(named)?;
-    }
-    if let Some(name) = &entry.group {
-        let group = Group::from_name(name).map_err(|errno| Failure::new(errno.to_string()))?;
-        let group = group.ok_or_else(|| {
-            Failure::new(format!(
-                "front {}: there is no group {name:?}: name that of the proxy's workers",
-                entry.name
-            ))
-        })?;
-        run.share_file(&workers, group.gid.as_raw()).map_err(|error| {
-            Failure::new(format!(
-                "front {}: cannot give {workers} to group {name}: {error}; run the front as a member of it",
-                entry.name
-            ))
-        })?;
-    }
-    Ok(adapter)
+    let exposes: Exposure = Box::new(move || expose().map_err(|Failure(why)| why));
+    MemoryAdapter::exposed_by(exposes, &cluster, now).map_err(Failure::new)
+}
+
+fn group(front: &str, name: &str) -> Result<Group, Failure> {
+    let group = Group::from_name(name).map_err(|errno| Failure::new(errno.to_string()))?;
+    group.ok_or_else(|| {
+        Failure::new(format!("front {front}: there is no group {name:?}: name that of the proxy's workers"))
+    })
 }

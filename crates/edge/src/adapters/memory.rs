@@ -2,7 +2,7 @@
 //! own (`fronts/lib/sidelong.h`).
 //!
 //! The workers outlive the front, and so do the two regions: a front that starts anew finds the counts of the last one. If
-//! somebody has removed the file with the counts, it states nothing for as long as a node may drain.
+//! somebody has removed the file with the counts, it states nothing for as long as a node may drain. It makes files that are lost anew.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
@@ -70,6 +70,9 @@ impl AdapterCluster {
 /// Longest wait for nodes that were never read, before a front leads its proxy by the others. One that is there is read sooner.
 const UNREAD_MAX: Duration = Duration::from_secs(1);
 
+/// Exposes the regions of a front, and says whether one of them is new.
+pub type Exposure = Box<dyn Fn() -> Result<([Region; 2], bool), String> + Send>;
+
 /// The two regions of a front.
 pub struct MemoryAdapter {
     choice: Region,
@@ -85,7 +88,11 @@ pub struct MemoryAdapter {
     is_lost: bool,
     /// How many nodes there are, and until when they are waited for from the first scan on; `None` once the workers are led.
     waits: Option<(usize, Option<Time>)>,
-    drain_max: Duration,
+    cluster: AdapterCluster,
+    /// Makes the regions anew if their files are lost; `None` if they have none.
+    exposes: Option<Exposure>,
+    /// Why it could not at the last attempt.
+    why_not: Option<String>,
 }
 
 /// A worker's slot as last read.
@@ -105,10 +112,10 @@ struct Node {
 }
 
 impl MemoryAdapter {
-    /// Exposes the regions of the front of that name at `now`. They say nothing before the first scan.
+    /// Controls the proxy through the regions of the front of that name, in `host`, at `now`. They say nothing before the first scan.
     ///
     /// # Errors
-    /// If memory cannot be allocated, or a live process has the front's name.
+    /// As [`regions`](Self::regions).
     pub fn expose(
         host: &Host,
         front: &str,
@@ -116,6 +123,36 @@ impl MemoryAdapter {
         instance: Instance,
         now: Time,
     ) -> Result<Self, Error> {
+        let (regions, are_new) = Self::regions(host, front, cluster, instance)?;
+        Ok(MemoryAdapter::at(regions, are_new, cluster, now))
+    }
+
+    /// Controls the proxy through regions that `exposes` makes, also once their files are lost.
+    ///
+    /// # Errors
+    /// If it makes none.
+    pub fn exposed_by(exposes: Exposure, cluster: &AdapterCluster, now: Time) -> Result<Self, String> {
+        let (regions, are_new) = exposes()?;
+        let mut adapter = MemoryAdapter::at(regions, are_new, cluster, now);
+        adapter.exposes = Some(exposes);
+        Ok(adapter)
+    }
+
+    fn at(regions: [Region; 2], are_new: bool, cluster: &AdapterCluster, now: Time) -> Self {
+        let whole_at = (are_new && cluster.has_controlled).then(|| now.after(cluster.drain_max));
+        MemoryAdapter::over(regions, cluster, whole_at, now)
+    }
+
+    /// Exposes the regions of the front of that name, and says whether one of them is new.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated, or a live process has the front's name.
+    pub fn regions(
+        host: &Host,
+        front: &str,
+        cluster: &AdapterCluster,
+        instance: Instance,
+    ) -> Result<([Region; 2], bool), Error> {
         let (choice_map, workers_map) = cluster.maps();
         let access = Access::ReadOnly;
         let [choice_name, workers_name] = &adapter_regions(front);
@@ -125,8 +162,7 @@ impl MemoryAdapter {
             host.expose(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
         let choice =
             host.expose(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| are_new = true)?;
-        let whole_at = (are_new && cluster.has_controlled).then(|| now.after(cluster.drain_max));
-        Ok(MemoryAdapter::over([choice, workers], cluster, whole_at, now))
+        Ok(([choice, workers], are_new))
     }
 
     /// By these two regions. The counts are whole from `whole_at` on, or are so already.
@@ -148,15 +184,12 @@ impl MemoryAdapter {
             whole_at,
             is_lost: false,
             waits: Some((cluster.nodes().len(), None)),
-            drain_max: cluster.drain_max,
+            cluster: cluster.clone(),
+            exposes: None,
+            why_not: None,
         };
         adapter.describe(cluster);
         adapter
-    }
-
-    /// The two regions, for whoever guards them.
-    pub fn regions(&self) -> [Region; 2] {
-        [self.choice.clone(), self.workers.clone()]
     }
 
     /// Gives the first slot to the kernel.
@@ -223,17 +256,44 @@ impl MemoryAdapter {
         is_new
     }
 
-    /// Looks at times whether the workers live.
+    /// Looks at times whether the workers live. Makes files that are lost anew.
     pub(super) fn tend(&mut self, now: Time) {
+        if self.is_lost {
+            self.make_anew(now);
+        }
         if now.since(self.checked_at) >= CHECK_EVERY {
             self.checked_at = now;
             self.check();
         }
         self.whole_at = match self.waits {
             // Workers may go by older memory, until they are led by this.
-            Some(_) => self.whole_at.map(|_| now.after(self.drain_max)),
+            Some(_) => self.whole_at.map(|_| now.after(self.cluster.drain_max)),
             None => self.whole_at.filter(|whole_at| now < *whole_at),
         };
+    }
+
+    /// Workers find the new files within a tenth of a second. What they send meanwhile is counted nowhere.
+    fn make_anew(&mut self, now: Time) {
+        let Some(exposes) = self.exposes.take() else { return };
+        self.choice.give_up_name();
+        self.workers.give_up_name();
+        match exposes() {
+            Ok((regions, _)) => {
+                tracing::warn!(
+                    "files by which the proxy is controlled were truncated, overwritten or removed by another process, and are made anew"
+                );
+                let whole_at = Some(now.after(self.cluster.drain_max));
+                *self = MemoryAdapter::over(regions, &self.cluster, whole_at, now);
+            }
+            Err(why) if self.why_not.as_ref() != Some(&why) => {
+                tracing::error!(
+                    "lost files by which the proxy is controlled cannot be made anew, and are tried again: {why}"
+                );
+                self.why_not = Some(why);
+            }
+            Err(_) => {}
+        }
+        self.exposes = Some(exposes);
     }
 
     /// Whether the workers are led, and none goes by memory that somebody has removed or truncated.
@@ -415,6 +475,7 @@ impl Adapter for MemoryAdapter {
 
     fn adopt(&mut self, members: &AdapterMembers) {
         self.name(&members.memory);
+        self.cluster = members.memory.clone();
     }
 }
 

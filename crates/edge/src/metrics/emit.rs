@@ -1,8 +1,8 @@
 //! Families of metrics that are read at the scrape.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -78,6 +78,7 @@ pub struct ConfigState {
     lacks_etcd: AtomicBool,
     leaves: AtomicBool,
     is_over: AtomicBool,
+    has_successor: Mutex<bool>,
 }
 
 impl ConfigState {
@@ -95,6 +96,31 @@ impl ConfigState {
     /// Whether etcd, which has the file, cannot be used.
     pub fn set_lacks_etcd(&self, lacks: bool) {
         self.lacks_etcd.store(lacks, Ordering::Relaxed);
+    }
+
+    /// It goes by the file of that epoch, and `says` so to others, unless another process does.
+    pub fn state(&self, epoch: u64, says: impl FnOnce()) {
+        let has_successor = self.successor();
+        self.adopted(epoch);
+        if !*has_successor {
+            says();
+        }
+    }
+
+    /// Another process says it from now on, if both go by the file of that epoch now. Returns whether that is so.
+    pub fn hand_over(&self, epoch: u64) -> bool {
+        let mut has_successor = self.successor();
+        *has_successor |= self.epoch() == epoch;
+        self.epoch() == epoch
+    }
+
+    /// Whether another process does.
+    pub fn has_successor(&self) -> bool {
+        *self.successor()
+    }
+
+    fn successor(&self) -> MutexGuard<'_, bool> {
+        self.has_successor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It says that the part leaves the cluster.

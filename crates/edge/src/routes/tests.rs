@@ -132,7 +132,7 @@ fn run(view: View, gate: Option<Arc<Gate>>, test: impl AsyncFnOnce(Edge)) {
     });
     let proxy = Proxy {
         listener: Listener::Pipes(listener),
-        is_handed_over: false,
+        goes_on: false,
         tls: None,
         proxy_protocol: false,
         settings: Arc::clone(&live.proxy),

@@ -6,8 +6,8 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -41,7 +41,7 @@ const WAKER: u64 = u64::MAX - 1;
 pub(super) struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    _service: Service,
+    service: Mutex<Option<Service>>,
 }
 
 #[derive(Debug)]
@@ -63,11 +63,16 @@ impl Server {
                 }
             })
         })?;
-        Ok(Server { shared, address, _service: service })
+        Ok(Server { shared, address, service: Mutex::new(Some(service)) })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Answers no more.
+    pub(super) fn close(&self) {
+        drop(self.service.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     pub(super) fn registry(&self) -> &Registry {

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use sidelong_proxy::{Address, Listener, Server, Stop};
 use tokio::sync::watch;
@@ -61,5 +62,45 @@ fn it_closes_its_port_at_once_and_answers_what_is_under_way() {
     }
     answer();
     assert!(head(&mut under_way).starts_with("HTTP/1.1 200 "));
+    ran.join().unwrap().unwrap();
+}
+
+#[test]
+fn its_clients_stay_while_another_process_accepts() {
+    let [listener, server] = [(); 2].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    let (address, successor) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+    let to = Server { address: Address::Socket(server.local_addr().unwrap().into()), http2: false };
+    let path = proxy(Listener::Socket(listener), vec![to]);
+    let (stop, mut stopped) = watch::channel(None);
+    let until = async move || {
+        stopped.changed().await.unwrap();
+        stopped.borrow().unwrap()
+    };
+    let service = Fixed { answer: None, server: Some(0), refused: |why| panic!("{why:?}") };
+    let ran = thread::spawn(move || path.run(vec![service], PATIENCE, until));
+
+    let [mut kept, mut under_way] = [(); 2].map(|()| TcpStream::connect(address).unwrap());
+    kept.write_all(REQUEST).unwrap();
+    take(&server)();
+    assert!(!head(&mut kept).contains("close"));
+    under_way.write_all(REQUEST).unwrap();
+    let answer = take(&server);
+    stop.send(Some(Stop::HandedOver)).unwrap();
+    successor.set_nonblocking(true).unwrap();
+    loop {
+        let _client = TcpStream::connect(address).unwrap();
+        thread::sleep(Duration::from_millis(1));
+        if successor.accept().is_ok() {
+            break;
+        }
+    }
+    kept.write_all(REQUEST).unwrap();
+    take(&server)();
+    assert!(head(&mut kept).contains("\r\nconnection: close\r\n"), "it is told to go elsewhere");
+    assert_eq!(kept.read(&mut [0]).unwrap(), 0);
+    assert!(!ran.is_finished());
+    answer();
+    assert!(head(&mut under_way).starts_with("HTTP/1.1 200 "));
+    drop(under_way);
     ran.join().unwrap().unwrap();
 }

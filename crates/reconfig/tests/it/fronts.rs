@@ -1,14 +1,17 @@
 //! What a front states, as a mover reads it: from memory that outlives the front, and over connections that do not.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 use sidelong_fabric::tcp::TcpHost;
-use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost};
+use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, SharedWords, shm::ShmHost};
 use sidelong_layout::{EdgeId, FrontMap, FrontWord, Instance, NodeId, Ownership, SiteId, Time};
-use sidelong_reconfig::{FrontMember, Links, Members, board_map, expose_front, front_region, load_region};
+use sidelong_reconfig::{
+    FrontMember, Links, Members, Predecessor, board_map, expose_front, front_region, load_region,
+};
 use sidelong_state::{Op, Reply, Word};
 
 use crate::support::members;
@@ -21,17 +24,22 @@ fn names(prefix: &str) -> Vec<String> {
     (1..=2).map(|number| format!("{prefix}{number}")).collect()
 }
 
-fn links(directory: Arc<dyn Directory>, own: usize, region: Option<Region>) -> Links {
+fn links(
+    directory: Arc<dyn Directory>,
+    own: usize,
+    region: Option<Region>,
+    predecessor: Option<Arc<Predecessor>>,
+) -> Links {
     let front = |name| FrontMember { name, is_led: false };
     let fronts = names("edge").into_iter().map(front).collect();
     let members = Members { fronts, ..members(&names("n"), 2) };
     let links = Links::new(directory, Initiator::new(), (NODES, board_map(2, 2)), &members);
-    links.of_front(EdgeId::new(own), region)
+    links.of_front(EdgeId::new(own), region, predecessor)
 }
 
 /// A mover in the process of the first edge.
 fn mover(directory: Arc<dyn Directory>) -> Links {
-    links(directory, 0, None)
+    links(directory, 0, None, None)
 }
 
 fn read(links: &mut Links, edge: usize) -> Reply {
@@ -50,7 +58,7 @@ const GONE: Reply = Reply::Value(FrontWord::GONE);
 
 /// The second edge, which states in `region`.
 fn other(region: Region, directory: Arc<dyn Directory>) -> Links {
-    links(directory, 1, Some(region))
+    links(directory, 1, Some(region), None)
 }
 
 fn host(directory: &Path, over_tcp: bool) -> Host {
@@ -93,6 +101,60 @@ fn a_mover_reads_what_fronts_state_until_they_are_gone() {
         let again = (0..100).any(|_| read(&mut mover, 1) == Reply::Value(0));
         assert!(again, "over tcp: {over_tcp}");
     }
+}
+
+#[test]
+fn two_processes_of_a_front_have_left_a_node_once_both_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
+    let mut mover = mover(run.clone());
+    let state = |links: &mut Links, generation, requests| {
+        let (seen, requests) = seen(generation, requests);
+        links.state(NODE, seen, requests);
+    };
+    let host = ShmHost::new(directory.path());
+    let region = expose_front(&Host::Shm(host.clone()), "edge2", NODES, Instance::alone(1)).unwrap();
+    let lock = region.lock().unwrap().unwrap();
+    let mut first = other(region.clone(), run.clone());
+    state(&mut first, 7, 2);
+    mover.scan(Time(0));
+    assert_eq!(read(&mut mover, 1), stated(7, 2));
+    let taken = expose_front(&Host::Shm(host.clone()), "edge2", NODES, Instance::alone(2));
+    assert!(taken.is_err(), "nobody takes over unasked");
+
+    let count = Predecessor::words(NODES);
+    let words = Arc::new(SharedWords::new(count).unwrap());
+    let handed = words.as_fd().try_clone_to_owned().unwrap().into();
+    let before = Arc::new(Predecessor::new(SharedWords::of(handed, count).unwrap(), NODES));
+    first.leave_to(words);
+    let host = host.with_locks([(front_region("edge2"), lock)].into());
+    let anew = expose_front(&Host::Shm(host), "edge2", NODES, Instance::alone(2)).unwrap();
+    assert!(!region.is_lost(), "the first sees no harm in that");
+    assert_eq!(read(&mut mover, 1), Reply::Value(0), "nothing that could be wrong");
+    let mut second = links(run.clone(), 1, Some(anew), Some(Arc::clone(&before)));
+    for (of_first, of_second, both) in [
+        ((7, 2), (7, 1), stated(7, 3)),
+        ((7, 2), (8, 1), Reply::Value(FrontWord { seen: None, requests: 3 }.encode())),
+        ((8, 1), (8, 0), stated(8, 1)),
+        ((8, 0), (8, 0), stated(8, 0)),
+    ] {
+        state(&mut first, of_first.0, of_first.1);
+        state(&mut second, of_second.0, of_second.1);
+        assert_eq!(read(&mut mover, 1), both);
+    }
+    assert!(!before.goes_by(5));
+    first.state_epoch(5);
+    assert!(before.goes_by(5) && !before.goes_by(6));
+
+    state(&mut first, 8, 4);
+    drop((first, region));
+    state(&mut second, 9, 1);
+    assert_ne!(read(&mut mover, 1), stated(9, 1), "it may go on");
+    before.set_gone();
+    state(&mut second, 9, 1);
+    assert_eq!(read(&mut mover, 1), stated(9, 1));
+    drop(second);
+    assert_eq!(read(&mut mover, 1), GONE);
 }
 
 /// A machine that says nothing may be cut off, and a firewall may be who refuses: the front may still send.

@@ -36,7 +36,7 @@ impl Edge {
     fn new(links: Links, pool: Pool) -> Self {
         let timing = Timing::new(LEASE_MS * MS, LEASE_MS * MS / 10, DRAIN_MS_MAX * MS, MS).unwrap();
         let mover = Mover::new(EdgeId::new(0), 1, 1, pool, timing, Protocol::Lease);
-        Edge { links: links.of_front(EdgeId::new(0), None), mover, now: Time(0) }
+        Edge { links: links.of_front(EdgeId::new(0), None, None), mover, now: Time(0) }
     }
 
     /// Scans each millisecond for as long as `goes_on` says so.

@@ -1,7 +1,7 @@
 //! Real proxies of other makes, controlled by a front: what is asked of each of them is the same.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -442,7 +442,7 @@ fn it_may_be_reloaded(kind: Kind) {
     controlled.end();
 }
 
-/// Whatever becomes of the files, no worker ends and no request fails; the front makes them anew.
+/// Whatever becomes of a file, no worker ends and no request fails; the front makes it anew.
 fn its_files_may_be_lost(kind: Kind) {
     let Some(controlled) = Controlled::start(kind, by_hand) else { return };
     let watched = controlled.watch();
@@ -452,9 +452,11 @@ fn its_files_may_be_lost(kind: Kind) {
             |file: &Path| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap(),
             |file: &Path| std::fs::remove_file(file).unwrap(),
         ] {
-            let before = controlled.front();
+            let before = std::fs::metadata(&file).unwrap().ino();
             destroy(&file);
-            eventually("the front begins anew", || controlled.front() != before);
+            eventually("the front makes it anew", || {
+                std::fs::metadata(&file).is_ok_and(|found| found.ino() != before && found.len() > 0)
+            });
             until_it_succeeds(|| run(["front", "check", "web1", "--config", &controlled.config()]));
             watched.go_on();
         }
@@ -468,7 +470,7 @@ fn files_of_another_version_are_none(kind: Kind) {
     let Some(mut controlled) = Controlled::start(kind, by_hand) else { return };
     controlled.proxy.take().unwrap().end();
     let front = controlled.front();
-    kill_process(front, Signal::STOP).unwrap();
+    stop_whole(front);
     let versions = |version: u32| {
         for region in ["choice", "workers"] {
             let file = std::fs::File::options().write(true).open(controlled.region(region)).unwrap();

@@ -1,12 +1,12 @@
-# Boots a container with systemd as its first process, and runs a script there: sh boot.sh WORK SCRIPT. Its root is this machine's, and what it
-# writes is in memory. To be run in a mount namespace of its own. Exits with 77 if no container starts here.
+# Boots a container with systemd as its first process, and runs script.sh of a directory there: sh boot.sh WORK DIRECTORY ROOT. It has the
+# files of ROOT, and what it writes is in memory. To be run in a mount namespace of its own. Exits with 77 if no container starts here.
 set -eu
-work=$1 script=$2
-mount -t tmpfs none "$work" || exit 77
+work=$1 directory=$2 files=$3
+mount -t tmpfs -o size=1g none "$work" || exit 77
 mkdir "$work/upper" "$work/over" "$work/root"
-mount -t overlay none -o "lowerdir=/,upperdir=$work/upper,workdir=$work/over" "$work/root" || exit 77
+mount -t overlay none -o "lowerdir=$files,upperdir=$work/upper,workdir=$work/over" "$work/root" || exit 77
 root=$work/root
-cp "$script" "$root/opt/script.sh"
+cp -r "$directory"/* "$root/opt"
 # Packages start what they bring, as on any machine.
 rm -f "$root/usr/sbin/policy-rc.d"
 cat > "$root/etc/systemd/system/script.service" <<'UNIT'

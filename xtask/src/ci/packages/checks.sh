@@ -1,5 +1,4 @@
 # What runs in the container, as root: the commands of docs/install.md, and between them what its reader relies on.
-ln -s @PACKAGES@ debs
 sudo() { "$@"; }
 
 # until_so COMMAND...: for as long as a busy machine may take. Says how long it took.
@@ -79,45 +78,72 @@ nothing_left() {
     if find /etc/systemd /usr/lib/systemd -name '*sidelong*' | grep .; then return 1; fi
 }
 
-# upgrade URL: to the same under a higher version, while clients ask. None of them fails, and each part is another process.
-upgrade() {
-    dpkg-deb --raw-extract debs/sidelong_*.deb newer
-    sed --in-place 's/^Version: .*/&+1/' newer/DEBIAN/control
-    dpkg-deb -Znone --build newer sidelong-newer.deb
-    rm -r newer
+# asking URL KINDS: clients of those kinds ask until `asked`.
+asking() {
     asked=$(mktemp --directory)
-    for client in 1 2 3 4; do
-        while [ ! -e "$asked/stop" ]; do
-            answers "$1" || date >> "$asked/failed"
-            echo >> "$asked/$client"
-        done &
-    done 2> /dev/null
-    before=$(systemctl show --property=MainPID --value 'sidelong-*.service')
-    apt-get install -y ./sidelong-newer.deb
-    until_so all_active
+    python3 traffic.py ask "$1" "$asked" $2 &
+}
+# asked: no request has failed since then.
+asked() {
     touch "$asked/stop"
     wait
-    echo "requests during the upgrade: $(cat "$asked"/[1-4] | wc --lines)"
+    cat "$asked/asked"
     if [ -s "$asked/failed" ]; then cat "$asked/failed"; return 1; fi
-    after=$(systemctl show --property=MainPID --value 'sidelong-*.service')
-    for pid in $before; do
-        if echo "$after" | grep --quiet --line-regexp "$pid"; then return 1; fi
+}
+
+# none_of PIDS: runs.
+none_of() {
+    for pid in $1; do
+        if [ -e "/proc/$pid" ]; then return 1; fi
     done
 }
 
+# upgrade: to the same under a higher version. Each part is another process then, as often as @ROUNDS@ says.
+upgrade() {
+    dpkg-deb --raw-extract debs/sidelong_*.deb newer
+    release=$((release + 1))
+    sed --in-place "s/^Version: .*/&+$release/" newer/DEBIAN/control
+    dpkg-deb -Znone --build newer sidelong-newer.deb
+    rm -r newer
+    before=$(systemctl show --property=MainPID --value 'sidelong-*.service')
+    # A file that the new release refuses is kept, and what runs goes on.
+    echo 'nonsense = 1' >> /etc/sidelong/cluster.toml
+    apt-get install -y ./sidelong-newer.deb
+    tail --lines=1 /etc/sidelong/cluster.toml | grep nonsense
+    [ "$before" = "$(systemctl show --property=MainPID --value 'sidelong-*.service')" ]
+    sed --in-place '/nonsense/d' /etc/sidelong/cluster.toml
+    /usr/share/sidelong/restart
+    until_so none_of "$before"
+    until_so all_active
+    # What the package does with parts, again and again.
+    for round in $(seq 2 @ROUNDS@); do
+        /usr/share/sidelong/restart
+        until_so all_active
+    done
+}
+
+of_http='kept fresh slow upload' release=0
 # Two servers, each a unit of systemd.
 for port in 8080 8081; do
-    mkdir -p /srv/$port
-    echo $port > /srv/$port/index.html
-    systemd-run --quiet --unit=server$port python3 -m http.server --bind 127.0.0.1 --directory /srv/$port $port
+    systemd-run --quiet --unit=server$port python3 /opt/traffic.py serve $port
 done
 for port in 8080 8081; do
     until_so curl --silent --fail http://127.0.0.1:$port/
 done
 
+# A full disk: the installation fails, and succeeds once there is room.
+free=$(df --output=avail --block-size=1M / | tail --lines=1)
+fallocate --length=$((free - 4))M filler
+if apt-get install -y ./debs/sidelong_*.deb; then exit 1; fi
+rm filler
+# As apt says then.
+dpkg --configure -a
+
 @INSTALL@
 check_all http://127.0.0.1/
-upgrade http://127.0.0.1/
+asking http://127.0.0.1/ "$of_http"
+upgrade
+asked
 @REMOVE@
 nothing_left
 
@@ -126,6 +152,20 @@ apt-get install -y ./debs/sidelong_*.deb
 sidelong init --install --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
 systemctl start sidelong.target
 check_all http://127.0.0.1:8000/
-upgrade http://127.0.0.1:8000/
+asking http://127.0.0.1:8000/ "$of_http tunnel"
+upgrade
+asked
+
+# Over TLS, with HTTP/2.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=app.example -keyout /etc/sidelong/key.pem -out /etc/sidelong/cert.pem
+chown sidelong /etc/sidelong/*.pem
+sed --in-place '/^\[\[edge\]\]/a tls = [{ certificate = "/etc/sidelong/cert.pem", key = "/etc/sidelong/key.pem" }]' /etc/sidelong/cluster.toml
+# An edge that begins by the roster of others that run does not know of it.
+systemctl stop sidelong.target
+systemctl start sidelong.target
+until_so curl --silent --fail --insecure --output /dev/null --header 'Host: app.example' https://127.0.0.1:8000/
+asking https://127.0.0.1:8000/ http2
+upgrade
+asked
 apt-get purge -y sidelong
 nothing_left

@@ -101,7 +101,7 @@ pub(crate) fn proxy(listener: Listener, servers: Vec<Server>) -> Proxy {
     };
     Proxy {
         listener,
-        is_handed_over: false,
+        goes_on: false,
         tls: None,
         proxy_protocol: false,
         settings: SharedSettings::new(Settings {

@@ -165,7 +165,7 @@ fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
     let member = |name: &String| FrontMember { name: name.clone(), is_led: false };
     let members = Members { fronts: names.iter().map(member).collect(), ..members(&node_names(), SITES) };
     let links = Links::new(setting.keys.clone(), Initiator::new(), (NODES, MAP), &members);
-    let mut links = links.of_front(owner, Some(front.0.clone()));
+    let mut links = links.of_front(owner, Some(front.0.clone()), None);
     let mut mover = Mover::new(owner, incarnation, EDGES as u16, pool(), timing(), setting.protocol);
     let mut after = Duration::ZERO;
     loop {

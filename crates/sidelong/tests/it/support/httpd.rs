@@ -53,8 +53,11 @@ impl Verdicts {
             has_controlled: false,
         };
         let (host, now) = (Host::Shm(ShmHost::new(&directory)), Time::from_ns(monotonic_ns()));
-        let controlled = MemoryAdapter::expose(&host, "web1", &described, Instance::alone(1), now).unwrap();
-        let [choice, _] = controlled.regions();
+        let (regions, is_new) =
+            MemoryAdapter::regions(&host, "web1", &described, Instance::alone(1)).unwrap();
+        let choice = regions[0].clone();
+        let exposes = Box::new(move || Ok((regions.clone(), is_new)));
+        let controlled = MemoryAdapter::exposed_by(exposes, &described, now).unwrap();
         let verdicts = Verdicts { _led: controlled, choice, map, prefix: directory.join("web1") };
         (0..sites.len()).for_each(|site| verdicts.decide(site, OPEN));
         verdicts
