@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -37,7 +37,7 @@ impl AsFd for Stop {
 #[derive(Debug)]
 pub(crate) struct Service {
     stop: Arc<Stop>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Service {
@@ -53,15 +53,20 @@ impl Service {
         let stop = Arc::new(Stop { said: AtomicBool::new(false), waker });
         let work = prepare(Arc::clone(&stop))?;
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
-        Ok(Service { stop, thread: Some(thread) })
+        Ok(Service { stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Stops the thread, and waits until it has ended.
+    pub(crate) fn end(&self) {
+        self.stop.say();
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.stop.say();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.end();
     }
 }

@@ -112,22 +112,7 @@ struct Node {
 }
 
 impl MemoryAdapter {
-    /// Controls the proxy through the regions of the front of that name, in `host`, at `now`. They say nothing before the first scan.
-    ///
-    /// # Errors
-    /// As [`regions`](Self::regions).
-    pub fn expose(
-        host: &Host,
-        front: &str,
-        cluster: &AdapterCluster,
-        instance: Instance,
-        now: Time,
-    ) -> Result<Self, Error> {
-        let (regions, are_new) = Self::regions(host, front, cluster, instance)?;
-        Ok(MemoryAdapter::at(regions, are_new, cluster, now))
-    }
-
-    /// Controls the proxy through regions that `exposes` makes, also once their files are lost.
+    /// Controls the proxy from `now` on through regions that `exposes` makes, also once their files are lost. They say nothing before the first scan.
     ///
     /// # Errors
     /// If it makes none.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -56,7 +56,7 @@ pub struct Endpoint {
 struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    service: Mutex<Option<Service>>,
+    service: Service,
 }
 
 struct Shared {
@@ -139,7 +139,7 @@ impl Endpoint {
 
     /// Listens no more, and ends its sessions.
     pub fn close(&self) {
-        drop(self.server.service.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.server.service.end();
     }
 
     /// The sessions that it has refused.
@@ -170,7 +170,7 @@ impl Server {
                 }
             })
         })?;
-        Ok(Server { shared, address, service: Mutex::new(Some(service)) })
+        Ok(Server { shared, address, service })
     }
 }
 

@@ -6,8 +6,8 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -41,7 +41,7 @@ const WAKER: u64 = u64::MAX - 1;
 pub(super) struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    service: Mutex<Option<Service>>,
+    service: Service,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Server {
                 }
             })
         })?;
-        Ok(Server { shared, address, service: Mutex::new(Some(service)) })
+        Ok(Server { shared, address, service })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -72,7 +72,7 @@ impl Server {
 
     /// Answers no more.
     pub(super) fn close(&self) {
-        drop(self.service.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.service.end();
     }
 
     pub(super) fn registry(&self) -> &Registry {

@@ -33,6 +33,18 @@ impl Random {
 
 const SITES: usize = 3;
 
+/// Controls a proxy by the regions of the front of that name.
+fn exposed(
+    host: &Host,
+    front: &str,
+    cluster: &AdapterCluster,
+    instance: Instance,
+    now: Time,
+) -> MemoryAdapter {
+    let (regions, are_new) = MemoryAdapter::regions(host, front, cluster, instance).unwrap();
+    MemoryAdapter::at(regions, are_new, cluster, now)
+}
+
 fn cluster(nodes: usize, balance: Balance) -> AdapterCluster {
     AdapterCluster {
         room: ChoiceMap { nodes, sites: SITES, servers: 0 },
@@ -56,7 +68,7 @@ fn shown(
 ) -> (View, MemoryAdapter) {
     let host = Host::Shm(ShmHost::new(directory));
     let instance = Instance { cluster: 1, incarnation: random.next() };
-    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster(nodes, balance), instance, now).unwrap();
+    let mut adapter = exposed(&host, "web", &cluster(nodes, balance), instance, now);
     let view = View::new(nodes, SITES, Duration::from_secs(1), balance, HealthSettings::default());
     let mut at = vec![WorkersAt::default(); nodes];
     for (index, at) in at.iter_mut().enumerate() {
@@ -239,7 +251,7 @@ fn the_library_admits_as_an_edge_does() {
         AdapterCluster { sites: names.iter().cloned().collect(), stale, ..cluster(1, Balance::Weighted) };
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = || Time::from_ns(monotonic_ns());
-    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now()).unwrap();
+    let mut adapter = exposed(&host, "web", &cluster, Instance::alone(1), now());
     let set = |adapter: &mut MemoryAdapter, site: usize, word: u64| {
         adapter.choice.store(adapter.choice_map.verdict(SiteId::new(site)), word, Ordering::Relaxed);
         adapter.take_control(now());
@@ -298,7 +310,7 @@ fn the_library_leaves_regions_of_another_layout_alone() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let now = Time::from_ns(monotonic_ns());
     let cluster = cluster(1, Balance::Weighted);
-    let _led = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), now).unwrap();
+    let _led = exposed(&host, "web", &cluster, Instance::alone(1), now);
     let said = || {
         let out = Command::new(&program).arg(directory.path().join("web")).arg("site0").output().unwrap();
         String::from_utf8(out.stderr).unwrap()
@@ -339,8 +351,7 @@ fn workers_are_led_once_all_nodes_were_read_or_some_do_not_answer() {
         let own = Ownership::serving(SiteId::new(0), 1);
         view.observe(NodeId::new(node), Some(own), sidelong_policy::index::Reading::default());
     };
-    let expose =
-        |front: &str| MemoryAdapter::expose(&host, front, &cluster, Instance::alone(1), at(0)).unwrap();
+    let expose = |front: &str| exposed(&host, front, &cluster, Instance::alone(1), at(0));
     let scan = |adapter: &mut MemoryAdapter, view: &View, ms| {
         adapter.count(view, &[], at(ms));
         adapter.show(view, None, at(ms));
@@ -375,7 +386,7 @@ fn a_trial_that_began_after_the_scan_is_noted_by_a_later_one() {
     let at = |ms: u64| Time::from_ns(1_000_000_000_000 + ms * 1_000_000);
     let (host, node) = (Host::Shm(ShmHost::new(directory.path())), NodeId::new(0));
     let cluster = cluster(1, Balance::Weighted);
-    let mut adapter = MemoryAdapter::expose(&host, "web", &cluster, Instance::alone(1), at(0)).unwrap();
+    let mut adapter = exposed(&host, "web", &cluster, Instance::alone(1), at(0));
     let view = View::new(1, SITES, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
     view.on_failure(node, at(0), Failure::Refused);
     let refused = view.health(node);
