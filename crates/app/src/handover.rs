@@ -346,7 +346,7 @@ pub(crate) fn inherit(
             .filter(|(rest, _)| own.rsplit_once(' ').is_some_and(|(own, _)| own == *rest));
         let epoch = epoch.and_then(|(_, epoch)| epoch.parse::<u64>().ok());
         match (&*told, epoch) {
-            (LATER, _) => "it, or the one before it, is about to end".clone_into(&mut why),
+            (LATER, _) => "it, or the process before it, has not ended yet".clone_into(&mut why),
             (NEVER, _) => return Err(failed("its memory is a device's, or is not shared: stop it first")),
             (_, Some(epoch)) if epoch < alike.epoch => {
                 why =
