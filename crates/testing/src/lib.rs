@@ -61,7 +61,8 @@ pub fn until_it_succeeds(mut command: impl FnMut() -> Done) -> String {
         if done.code == Some(0) || Instant::now() >= deadline {
             return done.succeeded();
         }
-        std::thread::sleep(Duration::from_millis(5));
+        // A process each time: more of them would take the processor from what they wait for.
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

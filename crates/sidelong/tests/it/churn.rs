@@ -167,7 +167,7 @@ impl Churn {
     fn front(&mut self, kind: Kind) {
         let front = kind.front_of_workers(&self.cluster, "web1");
         self.cluster.file.fronts.push(front);
-        let Some(module) = module(&self.cluster, kind) else {
+        let Some(module) = module(kind) else {
             self.cluster.file.fronts.clear();
             return;
         };

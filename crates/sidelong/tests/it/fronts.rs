@@ -31,6 +31,8 @@ const VERSION: usize = 8;
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
 const NAMES: [&str; 3] = ["one", "two", "three"];
+/// Between requests of a client, so that clients leave the machine to what they watch.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is asked of each proxy. A new one is one more [`Kind`] and one more line.
 macro_rules! conformance {
@@ -94,7 +96,7 @@ impl Controlled {
         let drain_s = if kind.is_haproxy() { 10 } else { 30 };
         cluster.file.reconfig.drain_max = Duration::from_secs(drain_s);
         change(&mut cluster);
-        let module = module(&cluster, kind)?;
+        let module = module(kind)?;
         let started = NAMES.iter().zip(0..).map(|(name, node)| {
             let address = cluster.file.nodes[node].server.clone().unwrap();
             gunicorn(&cluster, name, address, 4)
@@ -272,6 +274,7 @@ impl Watched {
                         Ok(reply) if reply.status == 200 => _ = answered.fetch_add(1, Ordering::Relaxed),
                         other => failed.push(format!("{site}: {other:?}")),
                     }
+                    std::thread::sleep(PAUSE);
                 }
                 failed
             })
@@ -312,6 +315,7 @@ fn a_bad_url_takes_no_site_down(kind: Kind) {
                 while !stop.load(Ordering::Relaxed) {
                     let reply = try_get(address, site, "/closed");
                     assert!(reply.is_ok_and(|reply| (502..=504).contains(&reply.status)), "{site}");
+                    std::thread::sleep(PAUSE);
                 }
             });
         }
@@ -498,7 +502,7 @@ fn a_module_for_another_version_is_refused(kind: Kind) {
     let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
     cluster.file.edges.clear();
     cluster.file.fronts.push(kind.front(&cluster, "web1"));
-    let Some(module) = module(&cluster, kind) else { return };
+    let Some(module) = module(kind) else { return };
     // The signature of nginx's build, httpd's API, and a function of Envoy, which of another ABI's number only warns.
     let (made_for, says) = match kind {
         Kind::Nginx => (&b"8,4,8,"[..], "is not binary compatible"),
@@ -718,7 +722,7 @@ fn up_runs_proxies_in_place_of_its_edges() {
     ];
     for (make, kind) in makes {
         let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
-        let Some(module) = module(&cluster, kind) else { continue };
+        let Some(module) = module(kind) else { continue };
         std::fs::create_dir(cluster.path("fronts")).unwrap();
         std::os::unix::fs::symlink(module.parent().unwrap(), cluster.path("fronts/build")).unwrap();
         let up = |more: &[&str]| {

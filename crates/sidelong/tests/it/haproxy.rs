@@ -34,7 +34,7 @@ impl Controlled {
 
     fn start_with(kind: Kind, change: impl FnOnce(&mut Cluster)) -> Option<Self> {
         let (cluster, servers, agents) = parts(kind, "admin.sock", change)?;
-        let module = module(&cluster, kind)?;
+        let module = module(kind)?;
         // HAProxy's Lua finds the front at once.
         let front = cluster.part("front", "front1");
         let haproxy = haproxy(&cluster, &module, &[]);
@@ -151,7 +151,7 @@ fn a_front_without_agents_takes_no_weight() {
     if cluster.run_dir().exists() {
         std::fs::remove_dir_all(cluster.run_dir()).unwrap();
     }
-    let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
+    let Some(module) = module(Kind::HaproxyByWeights) else { return };
     let haproxy = haproxy(&cluster, &module, &[]);
     let front = cluster.part("front", "front1");
     let ask = |command: &str| ask_haproxy(&cluster.path("admin.sock"), command).unwrap();
@@ -497,7 +497,7 @@ fn a_request_that_outlasts_a_drain_is_cut_where_its_site_says_so() {
 fn a_haproxy_that_no_front_has_led_yet_sends_no_request_to_a_wrong_site() {
     for kind in [Kind::HaproxyByWeights, Kind::HaproxyByChoice] {
         let Some((cluster, servers, agents)) = parts(kind, "admin.sock", |_| ()) else { return };
-        let Some(module) = module(&cluster, kind) else { return };
+        let Some(module) = module(kind) else { return };
         let haproxy = haproxy(&cluster, &module, &[]);
         for _ in 0..20 {
             assert_eq!(get(cluster.at(8080), "alpha.test", "/0").body, "one");

@@ -54,7 +54,7 @@ fn a_haproxy_counts_at_a_thousand_nodes() {
 fn a_haproxy_has_the_weights_of_a_thousand_nodes() {
     let mut cluster = two_sites();
     cluster.file.fronts.push(Kind::HaproxyByWeights.front(&cluster, "web1"));
-    let Some(module) = module(&cluster, Kind::HaproxyByWeights) else { return };
+    let Some(module) = module(Kind::HaproxyByWeights) else { return };
     let _servers = servers(&cluster);
     let front = cluster.part("front", "web1");
     let mut agents = agents(&cluster);
@@ -104,7 +104,7 @@ fn count_at_a_thousand_nodes(kind: Kind, file: &str, words: &[(&str, &str)], num
     let mut cluster = Cluster::new(&[("alpha", NODES)]).foreign();
     cluster.file.edges.clear();
     cluster.file.fronts.push(kind.front(&cluster, "web1"));
-    let Some(module) = module(&cluster, kind) else { return };
+    let Some(module) = module(kind) else { return };
     let _servers = servers(&cluster);
     let workers = expose(&cluster);
 

@@ -40,7 +40,7 @@ impl Stage {
         cluster.file.reconfig.drain_max = Duration::from_secs(30);
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
         change(&mut cluster);
-        let module = module(&cluster, kind)?;
+        let module = module(kind)?;
         let servers =
             NAMES.iter().zip(0..).map(|(name, node)| gunicorn(&cluster, name, cluster.node(node), 4));
         let servers = servers.collect::<Option<Vec<_>>>()?;

@@ -60,7 +60,7 @@ fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) ->
 fn envoy_refuses_a_wrong_configuration() {
     let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
     cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Envoy));
-    let Some(module) = module(&cluster, Kind::Envoy) else { return };
+    let Some(module) = module(Kind::Envoy) else { return };
     for (right, wrong, said) in [
         ("/web1 alpha\"", "/web1\"", "it must be a StringValue with the prefix of the front"),
         ("filter_name: request", "filter_name: requests", "it must be \"request\" in a cluster"),

@@ -1,9 +1,11 @@
 //! A real httpd with mod_sidelong, and verdicts that the test sets.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use sidelong_edge::{AdapterCluster, MemoryAdapter};
@@ -75,14 +77,33 @@ impl Verdicts {
     }
 }
 
-/// What `make -C fronts` makes of `target`; `None`, with a printed reason, if it cannot be made.
-pub fn made(cluster: &Cluster, target: &str) -> Option<PathBuf> {
-    let build = cluster.path("build");
-    let mut make = Command::new("make");
-    make.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts"));
-    make.arg(target).arg(format!("BUILD={}", build.display()));
-    Running::start_command(make).finish().succeeded();
-    Some(build)
+/// Where this process has `make` put what it makes. What processes that have ended had made goes.
+static BUILD: LazyLock<PathBuf> = LazyLock::new(|| {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for entry in all.read_dir().into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("fronts-"));
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    all.join(format!("fronts-{}", std::process::id()))
+});
+
+/// The directory in which `make -C fronts` has made `target`, once for all tests of this process: nginx's module takes ten seconds of a
+/// processor.
+pub fn made(target: &str) -> PathBuf {
+    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    // If a test fails at it, the next one says why, too.
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !made.contains(target) {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts"));
+        make.arg(target).arg(format!("BUILD={}", BUILD.display()));
+        Running::start_command(make).finish().succeeded();
+        made.insert(target.to_owned());
+    }
+    BUILD.clone()
 }
 
 /// A server with a virtual host for each site.
@@ -116,7 +137,7 @@ impl Httpd {
             skipped(&format!("httpd: no {program} here; Debian's package apache2 has it"));
             return None;
         }
-        let build = made(cluster, "httpd")?;
+        let build = made("httpd");
         let (address, root) = (cluster.at(HTTPD), cluster.path("www"));
         std::fs::create_dir(&root).unwrap();
         std::fs::write(root.join("file"), "served\n").unwrap();

