@@ -17,6 +17,8 @@
 
 /* Files that were not there or were replaced are looked for so often. */
 #define REOPEN_NS 100000000ull
+/* And so often if both were lost: until then requests go to backups alone, and the front makes them anew at once. */
+#define REOPEN_LOST_NS 10000000ull
 /* What the front says is copied so often, for when its file is cut short. */
 #define KEEP_NS 100000000ull
 /* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
@@ -446,7 +448,8 @@ static RARE struct mapping *look_again(sidelong_front *front, uint64_t now_ns)
     /* Cut short and written to before anybody looked. */
     if (map && map->choice->header.magic != MAGIC)
         lose(map, true);
-    if (is_due(&front->tried_ns, now_ns, REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
+    bool lost = map && atomic_load_explicit(&map->is_lost, memory_order_relaxed);
+    if (is_due(&front->tried_ns, now_ns, lost ? REOPEN_LOST_NS : REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
         attach(front, why);
         pthread_mutex_unlock(&changing);
     }

@@ -109,14 +109,19 @@ impl Look {
         self.nodes.iter().all(|(_, said)| said.is_some_and(|said| said.serves))
     }
 
-    /// Whether nothing is under way, and each site has the nodes that it keeps.
-    pub fn is_settled(&self) -> bool {
-        let rests = |said: Said| !said.moves;
-        self.nodes.iter().all(|(_, said)| said.is_some_and(rests))
-            && self
-                .sites
-                .iter()
-                .all(|site| site.is_settled == Some(true) && self.serving(site.slot) >= site.floor)
+    /// What is under way, or cannot be read, and which sites have fewer nodes than they keep, in words; empty if all rests.
+    pub fn unrest(&self) -> String {
+        let nodes = self.nodes.iter().filter_map(|(name, said)| match said {
+            None => Some(format!("{name} is not read")),
+            Some(said) => said.moves.then(|| format!("{name} moves")),
+        });
+        let sites = self.sites.iter().filter_map(|site| match site.is_settled {
+            Some(true) if self.serving(site.slot) >= site.floor => None,
+            Some(true) => Some(format!("site {} is below its floor", site.slot)),
+            Some(false) => Some(format!("site {} is locked, or its budget is wrong", site.slot)),
+            None => Some(format!("site {} is not read", site.slot)),
+        });
+        nodes.chain(sites).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -160,6 +160,8 @@ struct Run {
 struct Endured {
     made: Vec<Made>,
     settled: Option<Duration>,
+    /// What was not at rest until then, each with the time since the last fault.
+    unrest: Vec<String>,
     /// Commands under faults, each with why it failed; empty if it did not.
     commands: Vec<(String, String)>,
     /// Commands that failed although all was well.
@@ -216,15 +218,16 @@ fn endure(bench: &Bench<'_>, stage: &Stage, seed: u64, faults: &[Fault]) -> Resu
         }
         let commands = commands.join().expect("it does not panic")?;
         let mut seen = stage.words()?;
-        let settled = settle(bench, stage, &mut seen, &mut ended, |_| stage.serves())?;
+        let mut unrest = Vec::new();
+        let settled = settle(bench, stage, (&mut seen, &mut unrest), &mut ended, |_| stage.serves())?;
         let mut stuck: Vec<_> =
             put_back(bench, stage, &mut seen)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
         std::thread::sleep(CALM);
         let is_whole = |look: &Look| look.all_serve() && stage.serves();
-        if settle(bench, stage, &mut seen, &mut ended, is_whole)?.is_none() {
+        if settle(bench, stage, (&mut seen, &mut Vec::new()), &mut ended, is_whole)?.is_none() {
             stuck.push(("at the end".into(), "it does not come to rest, or a node serves no site".into()));
         }
-        Ok(Endured { made, settled, commands, stuck, ended })
+        Ok(Endured { made, settled, unrest, commands, stuck, ended })
     })
 }
 
@@ -323,11 +326,11 @@ fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, St
     Ok(done)
 }
 
-/// How long it takes until nothing is under way any more, and `also` holds.
+/// How long it takes until nothing is under way any more, and `also` holds. Says what is not at rest meanwhile.
 fn settle(
     bench: &Bench<'_>,
     stage: &Stage,
-    seen: &mut Words,
+    (seen, unrest): (&mut Words, &mut Vec<String>),
     ended: &mut Vec<String>,
     also: impl Fn(&Look) -> bool,
 ) -> Result<Option<Duration>> {
@@ -337,8 +340,13 @@ fn settle(
         ended.extend(stage.tend()?);
         let look = look(seen)?;
         let took = look.until.saturating_duration_since(healed);
-        if look.is_settled() && also(&look) {
+        let what = look.unrest();
+        if what.is_empty() && also(&look) {
             return Ok(Some(took));
+        }
+        let what = if what.is_empty() { "all but a proxy".to_owned() } else { what };
+        if unrest.last().is_none_or(|last| !last.ends_with(&what)) {
+            unrest.push(format!("after {} ms: {what}", took.as_millis()));
         }
         std::thread::sleep(POLL);
     }
@@ -386,6 +394,7 @@ fn tell(bench: &Bench<'_>, name: &str, run: &Run, unsettled: Option<&Look>) -> R
         ("commands that failed under faults", failed.map(told).collect()),
         ("commands that failed afterwards", run.endured.stuck.iter().map(told).collect()),
         ("parts that ended", run.endured.ended.clone()),
+        ("until all was at rest", run.endured.unrest.clone()),
         ("not at rest", unsettled.iter().map(|look| format!("{look:?}")).collect()),
     ];
     write_lists(bench, name, &lists)
