@@ -7,6 +7,7 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,9 +58,10 @@ pub fn start(spec: AgentsSpec) -> Result<Running, Failure> {
     let admin = admin.transpose()?;
     let run = RunDirectory::at(&cluster.run_dir);
     let shutdown = Shutdown::new();
-    let source = source
-        .map(|spec| source::start(spec, (&cluster, at), shown.clone(), shutdown.clone()))
-        .transpose()?;
+    let of_source = source.as_ref().map(|spec| spec.ports.clone());
+    if let Some(spec) = source {
+        source::start(spec, (&cluster, at), shown.clone(), shutdown.clone())?;
+    }
     let told = shutdown.clone();
     Running::start("agents", shutdown, move || {
         let (_fetching, _admin) = (Fetching::start(&cluster), admin);
@@ -68,7 +70,7 @@ pub fn start(spec: AgentsSpec) -> Result<Running, Failure> {
             at,
             run,
             shown,
-            has_source: source.is_some(),
+            of_source,
             known: Known::default(),
             running: BTreeMap::new(),
             failed: BTreeMap::new(),
@@ -123,8 +125,8 @@ struct Agents {
     at: IpAddr,
     run: RunDirectory,
     shown: Shown,
-    /// Whether something else than persons holds its nodes.
-    has_source: bool,
+    /// Ports of the nodes that something else than persons holds.
+    of_source: Option<RangeInclusive<u16>>,
     known: Known,
     /// By the names of their nodes.
     running: BTreeMap<String, Agent>,
@@ -211,10 +213,12 @@ impl Agents {
         let mut missing: Vec<_> = missing.cloned().collect();
         missing.sort_by_key(|node| self.failed.contains_key(&node.name));
         missing.truncate(BEGIN_MAX);
-        let (cluster, forgets_hold) = (&self.cluster, self.has_source);
+        let (cluster, of_source) = (&self.cluster, &self.of_source);
         let begun = roster::of_all(&missing, |node| {
             let spec =
                 PartSpec { cluster: cluster.clone(), name: node.name.clone(), events: Arc::new(|_| ()) };
+            let port = node.fabric_listen.port();
+            let forgets_hold = of_source.as_ref().is_some_and(|ports| ports.contains(&port));
             let options = NodeOptions { is_one_of_many: true, forgets_hold, ..NodeOptions::default() };
             node::start(spec, options)
         });

@@ -304,19 +304,17 @@ impl Hand {
     /// # Errors
     /// If it stays held, with the reason.
     pub(crate) fn give_back(&mut self, former: Ownership) -> Result<(), Failure> {
+        let own = self.own()?;
+        // It was not held, or somebody has given it to a site, or pinned it, meanwhile.
+        if !matches!(own.state, NodeState::Held | NodeState::Draining | NodeState::Changing) {
+            return Ok(());
+        }
         match (former.state, former.site) {
             (NodeState::Held, _) => Ok(()),
-            (NodeState::Free, _) => {
-                let own = self.own()?;
-                // Somebody has given it to a site meanwhile.
-                if own.state != NodeState::Held {
-                    return Ok(());
-                }
-                match self.swap(own, Ownership::replacing(own.encode(), None)) {
-                    true => Ok(()),
-                    false => Err(Failure::new("its word has changed")),
-                }
-            }
+            (NodeState::Free, _) => match self.swap(own, Ownership::replacing(own.encode(), None)) {
+                true => Ok(()),
+                false => Err(Failure::new("its word has changed")),
+            },
             (NodeState::Pinned, Some(site)) => {
                 self.wish = Wish::Move(site);
                 self.step()

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sidelong_config::{Cluster, edit};
@@ -59,7 +59,7 @@ pub(super) fn start(
     (cluster, at): (&Cluster, IpAddr),
     shown: Shown,
     shutdown: Shutdown,
-) -> Result<JoinHandle<()>, Failure> {
+) -> Result<(), Failure> {
     let watcher = Watcher::new(spec.access.clone(), spec.service.clone())?;
     let (cluster, run) = (cluster.clone(), RunDirectory::at(&cluster.run_dir));
     shown.change(|status| status.source = Some(Err("nothing is heard yet".to_owned())));
@@ -74,7 +74,8 @@ pub(super) fn start(
         undone: BTreeMap::new(),
         told: None,
     };
-    Ok(thread::Builder::new().name("kubernetes".into()).spawn(move || source.run(watcher, &shutdown))?)
+    thread::Builder::new().name("kubernetes".into()).spawn(move || source.run(watcher, &shutdown))?;
+    Ok(())
 }
 
 struct Source {
@@ -91,14 +92,21 @@ struct Source {
     told: Option<String>,
 }
 
-/// Nodes that are to leave, and how far that is.
-type Holds = BTreeMap<String, Hold>;
+/// Nodes that are to leave, or were to and may be held since.
+type Holds = BTreeMap<String, Leaving>;
+
+struct Leaving {
+    how_far: Hold,
+    /// What it was before, once that has been read.
+    former: Option<Ownership>,
+}
 
 enum Hold {
     Begun,
-    /// No request is left. It was this before.
-    Held(Ownership),
-    Failed(Failure),
+    /// No request is left.
+    Held,
+    /// It may be held all the same. What is wrong is there until it has been told.
+    Failed(Option<Failure>),
 }
 
 /// What could not be done.
@@ -156,7 +164,9 @@ impl Source {
         let mut plan = plan(&endpoints, &members, spare, &mut self.absent, Instant::now());
         let Plan { join, go, leave } = &plan;
         let wanted: BTreeSet<_> = join.iter().chain(go).map(|member| &member.name).chain(leave).collect();
-        self.undone.retain(|name, _| wanted.contains(name));
+        let mut undone = std::mem::take(&mut self.undone);
+        undone.retain(|name, _| wanted.contains(name) || self.holds().contains_key(name));
+        self.undone = undone;
         let now = Instant::now();
         let is_due = |name: &String| self.undone.get(name).is_none_or(|undone| undone.again <= now);
         plan.join.retain(|member| is_due(&member.name));
@@ -170,8 +180,11 @@ impl Source {
             named(name, move |text| edit::replace_server(text, &at, &server.to_string()))
         });
         self.all("go elsewhere", &go.collect::<Vec<_>>());
-        let ready = endpoints.iter().filter(|endpoint| endpoint.state == State::Ready);
-        self.remove(&plan.leave, &ready.map(|endpoint| node_name(&endpoint.name)).collect());
+        let of = |state: State| {
+            let of = endpoints.iter().filter(move |endpoint| endpoint.state == state);
+            of.map(|endpoint| node_name(&endpoint.name)).collect()
+        };
+        self.remove(&plan.leave, &of(State::Ready), &of(State::Unready));
         Ok(())
     }
 
@@ -203,43 +216,51 @@ impl Source {
     }
 
     /// Has these leave whose requests have ended, and begins to empty the others. Those that are to stay after all are given back.
-    fn remove(&mut self, leave: &[String], ready: &BTreeSet<String>) {
+    fn remove(&mut self, leave: &[String], ready: &BTreeSet<String>, unready: &BTreeSet<String>) {
         let (mut held, mut back, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-        self.holds().retain(|name, hold| match hold {
-            Hold::Held(_) if leave.contains(name) => {
-                held.push(name.clone());
-                true
-            }
-            Hold::Held(former) if ready.contains(name) => {
-                back.push((name.clone(), *former));
-                true
-            }
-            Hold::Begun | Hold::Held(_) => true,
-            Hold::Failed(Failure(why)) => {
+        for (name, Leaving { how_far, former }) in self.holds().iter_mut() {
+            if let Hold::Failed(why) = how_far
+                && let Some(Failure(why)) = why.take()
+            {
                 failed.push((name.clone(), format!("{name} is to leave, and stays: {why}")));
-                false
             }
-        });
-        failed.into_iter().for_each(|(name, why)| self.failed(&name, why));
-        for (name, former) in back {
-            let newest = Roster::read(&self.run).ok_or_else(|| Failure::new("the roster cannot be read"));
-            let given =
-                newest.and_then(|newest| hand(&newest.cluster()?, &name, Wish::Resume)?.give_back(former));
-            match given {
-                Ok(()) => _ = self.holds().remove(&name),
-                Err(Failure(why)) => tracing::error!("{name} is ready again, and stays held: {why}"),
+            match how_far {
+                Hold::Held if leave.contains(name) => held.push(name.clone()),
+                Hold::Held | Hold::Failed(_) if ready.contains(name) => back.push((name.clone(), *former)),
+                Hold::Begun | Hold::Held | Hold::Failed(_) => {}
             }
         }
+        failed.into_iter().for_each(|(name, why)| self.failed(&name, why));
         let now = Instant::now();
+        back.retain(|(name, _)| self.undone.get(name).is_none_or(|undone| undone.again <= now));
+        for (name, former) in back {
+            let newest = Roster::read(&self.run).ok_or_else(|| Failure::new("the roster cannot be read"));
+            let given = newest.and_then(|newest| match former {
+                Some(former) => hand(&newest.cluster()?, &name, Wish::Resume)?.give_back(former),
+                None => Ok(()),
+            });
+            match given {
+                Ok(()) => {
+                    self.holds().remove(&name);
+                    self.undone.remove(&name);
+                }
+                Err(Failure(why)) => {
+                    self.failed(&name, format!("{name} is ready again, and stays held: {why}"));
+                }
+            }
+        }
         let is_due = |name: &&String| self.undone.get(*name).is_none_or(|undone| undone.again <= now);
         let due: Vec<_> = leave.iter().filter(is_due).cloned().collect();
         for name in &due {
             let mut holds = self.holds();
-            let begun = holds.values().filter(|hold| matches!(hold, Hold::Begun)).count();
-            if begun < HOLDS_MAX && !holds.contains_key(name) {
-                holds.insert(name.clone(), Hold::Begun);
+            let begun = holds.values().filter(|leaving| matches!(leaving.how_far, Hold::Begun)).count();
+            let leaving = holds.get(name);
+            let may_begin = leaving.is_none_or(|leaving| matches!(leaving.how_far, Hold::Failed(_)));
+            if begun < HOLDS_MAX && may_begin {
+                let former = leaving.and_then(|leaving| leaving.former);
+                holds.insert(name.clone(), Leaving { how_far: Hold::Begun, former });
                 drop(holds);
-                self.empty(name.clone(), ready.clone());
+                self.empty(name.clone(), former, ready.clone(), !unready.contains(name));
             }
         }
         held.retain(|name| due.contains(name));
@@ -249,14 +270,14 @@ impl Source {
         left.iter().for_each(|name| _ = self.holds().remove(name));
     }
 
-    /// Holds a node, on a thread of its own, once its site can spare it: one of those that are ready may take its place.
-    fn empty(&self, name: String, ready: BTreeSet<String>) {
+    /// Holds a node, on a thread of its own, once its site can spare it: one of those that are ready may take its place. What it was
+    /// `former`ly is kept over attempts: one may have held the node, and failed all the same. It `waits` for the node's requests as
+    /// long as they take, or as long as a drain may: a server that fails a probe may be well again before its longest request ends.
+    fn empty(&self, name: String, mut former: Option<Ownership>, ready: BTreeSet<String>, waits: bool) {
         let (holds, run) = (Arc::clone(&self.holds), self.run.clone());
-        // It is kept over attempts: one may have held the node, and failed all the same.
-        let mut former = None;
-        let mut hold = move |name: &str| loop {
+        let hold = move |name: &str, former: &mut Option<Ownership>| loop {
             let Some(newest) = Roster::read(&run) else {
-                return Hold::Failed(Failure::new("the roster cannot be read"));
+                return Err(Failure::new("the roster cannot be read"));
             };
             let epoch = newest.epoch;
             let held = newest.cluster().and_then(|cluster| {
@@ -266,29 +287,30 @@ impl Source {
                     .filter(|(_, node)| node.name != name && ready.contains(&node.name));
                 let others: Vec<_> = others.map(|(slot, _)| NodeId::new(slot)).collect();
                 let mut hand = hand(&cluster, name, Wish::Drain)?;
-                (hand.waits, hand.patience) = (true, Some(HOLD_MAX));
+                (hand.waits, hand.patience) = (waits, Some(HOLD_MAX));
                 hand.replace_by(&others)?;
-                hand.leave(&mut former)
+                hand.leave(former)
             });
             match held {
-                Ok(()) => return Hold::Held(former.expect("what is held was looked at")),
                 // Others have joined or left meanwhile, so that it went by an old roster.
                 Err(_) if roster::epoch(&run).is_some_and(|newest| newest > epoch) => {}
-                Err(why) => return Hold::Failed(why),
+                held => return held,
             }
         };
-        let lock = |holds: &Mutex<Holds>, name: String, hold| {
-            holds.lock().unwrap_or_else(PoisonError::into_inner).insert(name, hold);
+        let note = |holds: &Mutex<Holds>, name: String, held: Result<(), Failure>, former| {
+            let how_far = held.map_or_else(|why| Hold::Failed(Some(why)), |()| Hold::Held);
+            let mut holds = holds.lock().unwrap_or_else(PoisonError::into_inner);
+            holds.insert(name, Leaving { how_far, former });
         };
-        let (kept, of) = (Arc::clone(&holds), name.clone());
+        let (kept, of, before) = (Arc::clone(&holds), name.clone(), former);
         let begun = thread::Builder::new().name("hold".into()).spawn(move || {
-            let done = catch_unwind(AssertUnwindSafe(|| hold(&name)));
+            let held = catch_unwind(AssertUnwindSafe(|| hold(&name, &mut former)));
             // Its panic was printed where it happened.
-            let done = done.unwrap_or_else(|_| Hold::Failed(Failure::new("that was not possible")));
-            lock(&holds, name, done);
+            let held = held.unwrap_or_else(|_| Err(Failure::new("that was not possible")));
+            note(&holds, name, held, former);
         });
         if let Err(error) = begun {
-            lock(&kept, of, Hold::Failed(error.into()));
+            note(&kept, of, Err(error.into()), before);
         }
     }
 
