@@ -400,6 +400,7 @@ impl Steps<'_> {
             roster.standing.caches = CacheStanding { change: caches.change + 1, leaving, ending, ..caches };
         });
         let back = written.and_then(|written| {
+            self.place.forget(self.first.epoch + 1..written.epoch);
             self.last = written;
             // Who has not gone by anything newer need not go back.
             let went = |place: &Place, roster: &Roster| {

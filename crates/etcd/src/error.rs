@@ -49,7 +49,9 @@ pub enum Error {
         since: u64,
     },
     /// A watch was begun, and nothing is heard of it.
-    #[error("{endpoint} says nothing of a watch: a proxy between may hold its answers back")]
+    #[error(
+        "{endpoint} says nothing of a watch: a proxy between may hold its answers back. Have it pass /v3/watch on as it comes"
+    )]
     Unheard {
         /// The endpoint.
         endpoint: String,

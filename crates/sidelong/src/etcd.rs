@@ -71,6 +71,9 @@ enum FileCommand {
     Apply {
         /// The changed file, whole.
         file: PathBuf,
+        /// Change nothing unless the file is still that of this epoch, of which this one was made.
+        #[arg(long, value_name = "EPOCH")]
+        base: Option<u64>,
         /// Say what would change, and change nothing.
         #[arg(long)]
         dry_run: bool,
@@ -148,9 +151,12 @@ pub(crate) fn run(args: &ClusterArgs, is_quiet: bool) -> Result<(), Failure> {
             let then = ClusterFile::parse(&text, &file.display().to_string())?;
             say(told(&diff(&now, &then)?))
         }
-        FileCommand::Apply { file, dry_run, how } => {
+        FileCommand::Apply { file, base, dry_run, how } => {
             let (text, cluster) = written(file)?;
-            change(place_of(&cluster, file)?, (text, None), &file.display().to_string(), *dry_run, how, file)
+            let place = place_of(&cluster, file)?;
+            let base = base.map(|epoch| past(&place, Some(epoch))).transpose()?;
+            let from = (text, base.as_ref().map(|base| &*base.text));
+            change(place, from, &file.display().to_string(), *dry_run, how, file)
         }
         FileCommand::Rollback { epoch, of, how } => {
             let place = place(of)?;
@@ -223,8 +229,12 @@ fn past(place: &Place, epoch: Option<u64>) -> Result<Version, Failure> {
             })
         }
         None => {
-            history.pop();
-            history.pop().ok_or_else(|| Failure::new("the cluster has never had another file"))
+            let now = history.pop();
+            let is_other = |version: &Version| now.as_ref().is_some_and(|now| now.text != version.text);
+            history
+                .into_iter()
+                .rfind(is_other)
+                .ok_or_else(|| Failure::new("the cluster has never had another file"))
         }
     }
 }

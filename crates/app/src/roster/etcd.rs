@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -328,6 +329,19 @@ impl Entries {
         let versions = self.client.get(Keys::Under(&keys))?.entries;
         for old in versions.iter().rev().skip(HISTORY_MAX) {
             self.client.transact(&[], &[Then::Delete(&old.key)])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the files of these epochs out of the history.
+    pub(super) fn forget(&mut self, epochs: Range<u64>) -> Result<(), Failure> {
+        let keys = self.history_keys();
+        let epoch_of = |key: &str| key.strip_prefix(&*keys)?.parse().ok();
+        let versions = self.client.get(Keys::Under(&keys))?.entries;
+        for entry in
+            versions.iter().filter(|entry| epoch_of(&entry.key).is_some_and(|of| epochs.contains(&of)))
+        {
+            self.client.transact(&[], &[Then::Delete(&entry.key)])?;
         }
         Ok(())
     }

@@ -86,9 +86,9 @@ fn tell(run: &RunDirectory, why: Option<String>, told: &mut Option<String>) {
         Some(why) => tracing::error!("the parts on this machine go on by what they know, because {why}"),
         None => tracing::warn!("etcd answers again, and has the file by which the parts go"),
     }
-    if directory(run).replace(TROUBLE, why.as_deref().unwrap_or_default().as_bytes()).is_ok() {
-        *told = why;
-    }
+    let written = directory(run).replace(TROUBLE, why.as_deref().unwrap_or_default().as_bytes());
+    let _ = written.inspect_err(|error| tracing::warn!("`sidelong status` does not say so: {error}"));
+    *told = why;
 }
 
 /// Takes what etcd has, and listens for a while.

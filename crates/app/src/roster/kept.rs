@@ -465,13 +465,16 @@ impl SeenEpoch {
         self.places.iter().filter_map(read).max().unwrap_or(0)
     }
 
-    /// Keeps a higher one.
+    /// Keeps a higher one wherever it can be written.
     ///
     /// # Errors
-    /// If it cannot be written wherever it belongs.
+    /// If that is not all places where it belongs.
     pub(crate) fn keep(&self, epoch: u64) -> io::Result<()> {
         let text = format!("{} {epoch}\n", self.founding);
-        self.places.iter().try_for_each(|(place, name)| place.replace(name, text.as_bytes()))
+        // One may be full, and the other not.
+        let kept: Vec<_> =
+            self.places.iter().map(|(place, name)| place.replace(name, text.as_bytes())).collect();
+        kept.into_iter().collect()
     }
 }
 

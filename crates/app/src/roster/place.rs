@@ -2,6 +2,7 @@
 //! and the control endpoints of several.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -171,6 +172,15 @@ impl Place {
     /// If etcd does not have the roster, or cannot be asked.
     pub fn history(&self) -> Result<Vec<Version>, Failure> {
         self.far()?.entries().history()
+    }
+
+    /// Takes the files of these epochs, which a part has refused, out of the history.
+    pub(crate) fn forget(&self, epochs: Range<u64>) {
+        let Some(far) = &self.far else { return };
+        let forgotten = far.entries().forget(epochs);
+        let _ = forgotten.inspect_err(|Failure(why)| {
+            tracing::warn!("the history in etcd has a file that was refused: {why}")
+        });
     }
 
     /// Puts back into etcd what the parts go by, if it has lost that, and returns the epoch. Epochs leave room for rosters that are known to

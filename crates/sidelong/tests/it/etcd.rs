@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use sidelong_testing::machines::{FABRIC, Machines, SECRET};
 use sidelong_testing::read_head;
 
 use crate::support::{
-    Cluster, Done, HostsFile, Running, SteadyLoad, eventually, get, metrics, run, try_get, until_it_succeeds,
+    Cluster, Done, HostsFile, Running, SteadyLoad, eventually, get, metrics, run, skipped, try_get,
+    until_it_succeeds,
 };
 
 /// Three nodes and an edge on machines of their own, with their file in etcd.
@@ -138,6 +139,10 @@ fn its_file_changes_while_it_runs() {
     fs::write(&editor, format!("{program} cluster apply {} && echo >> $1", other.display())).unwrap();
     let refused = edit_by(&kept, &editor);
     assert!(refused.err.contains("somebody else has changed the file meanwhile"), "{refused:?}");
+    let apply = |base| run(["cluster", "apply", other.to_str().unwrap(), "--base", base]);
+    assert!(apply("2").refused().contains("somebody else has changed the file meanwhile"));
+    assert!(apply("20").refused().contains("etcd has no file of epoch 20"));
+    apply("5").succeeded();
     kept.ask(&["cluster", "rollback", "4"]).succeeded();
     kept.ask(&["cluster", "rollback", "2"]).succeeded();
     assert_eq!(kept.ask(&["cluster", "show"]).succeeded(), kept.ask(&["cluster", "show", "2"]).succeeded());
@@ -283,13 +288,25 @@ fn a_host_that_means_another_address_is_followed() {
     let machines = &kept.machines;
     let [first, old] = [0, 1].map(|node| machines.cluster.file.nodes[node].listen.unwrap().ip());
     let new = machines.others[0].at(1).ip();
-    let (at_first, at_old) = (format!("{first} n1.test\n"), format!("{first} n1.test\n{old} n2.test\n"));
-    let at_new = format!("{first} n1.test\n{new} n2.test\n");
+    // One has an address of IPv6 alone.
+    let free = || TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let third = machines.cluster.file.nodes[2].listen.unwrap();
+    let third = free().map_or_else(
+        |error| {
+            skipped(&format!("names of hosts: of IPv6: ::1 cannot be bound: {error}"));
+            third.ip()
+        },
+        |free| free.ip(),
+    );
+    let at_first = format!("{first} n1.test\n{third} n3.test\n");
+    let [at_old, at_new] = [old, new].map(|second| format!("{at_first}{second} n2.test\n"));
     let whole = machines.whole();
     let mut text = fs::read_to_string(&whole).unwrap();
-    for node in &machines.cluster.file.nodes[..2] {
+    for node in &machines.cluster.file.nodes {
         for address in [node.listen.unwrap(), node.fabric_listen.unwrap()] {
-            text = text.replace(&address.to_string(), &format!("{}.test:{}", node.name, address.port()));
+            let port =
+                if node.name == "n3" && third.is_ipv6() { free().unwrap().port() } else { address.port() };
+            text = text.replace(&address.to_string(), &format!("{}.test:{port}", node.name));
         }
     }
     hosts.write(&at_first);
@@ -339,7 +356,7 @@ fn a_host_that_means_another_address_is_followed() {
     // So is the node that has the board, once it is there.
     parts.remove(0).kill();
     let elsewhere = machines.others[1].at(1).ip();
-    hosts.write(&format!("{elsewhere} n1.test\n{new} n2.test\n"));
+    hosts.write(&format!("{elsewhere} n1.test\n{new} n2.test\n{third} n3.test\n"));
     parts.push(part("node", "n1"));
     eventually("it serves where it is now", || kept.serves("n1") && machines.answers("alpha"));
     machines.await_move();
@@ -571,6 +588,8 @@ fn a_file_that_a_part_refuses_and_one_that_is_none_change_nothing() {
     assert!(refused.contains("nothing is changed") && refused.contains("edge1 refuses it"), "{refused}");
     let shown = kept.ask(&["cluster", "show"]).succeeded();
     assert!(!shown.contains("/nonexistent"), "{shown}");
+    let refused = kept.ask(&["cluster", "rollback"]).refused();
+    assert!(refused.contains("the cluster has never had another file"), "{refused}");
     assert!(kept.machines.answers("alpha"));
 
     let key = format!("/sidelong/{}/roster", kept.machines.cluster.file.cluster.name);

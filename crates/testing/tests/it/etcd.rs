@@ -256,7 +256,8 @@ fn what_is_no_etcd_is_told_from_it() {
         let endpoint = format!("http://{}", impostor(&cluster, answer));
         let mut client = Client::new(access(std::slice::from_ref(&endpoint))).unwrap();
         let refused = client.get(Keys::Under("")).unwrap_err().to_string();
-        assert!(refused.contains(&endpoint), "{answer}: {refused}");
+        let advice = "is it etcd, with its gateway at /v3?";
+        assert!(refused.contains(&endpoint) && refused.contains(advice), "{answer}: {refused}");
         assert!(client.transact(&[], &[put("a", "1")]).is_err());
     }
     let cluster = Cluster::new(&[("alpha", 1)]);
