@@ -128,7 +128,7 @@ pub(super) fn with(command: &Command, cargo: &[&str], harness: &[&str]) -> Comma
 }
 
 /// The options of cargo, and those of the test harness.
-pub(super) fn split(command: &Command) -> (Vec<&OsStr>, Vec<&OsStr>) {
+fn split(command: &Command) -> (Vec<&OsStr>, Vec<&OsStr>) {
     let mut before: Vec<_> = command.get_args().collect();
     let at = before.iter().position(|arg| *arg == "--").unwrap_or(before.len());
     let behind = before.split_off(at);

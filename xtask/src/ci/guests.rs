@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Instant;
 
-use super::cargo_test::{self, Binary};
+use super::cargo_test::Binary;
 use super::run::{Failure, Run, announce, ended_well};
 use super::tally::GUEST;
 use super::{smoke, steps};
@@ -22,19 +22,23 @@ const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// The client comes again until the server listens.
 const DEVICE: &str = "ibv_devinfo -d rxe0; ib_read_lat -d rxe0 >/dev/null & until ib_read_lat -d rxe0 localhost; do sleep 1; done";
 
-/// One guest: its device, tests by `cargo test ...`, and what operations cost beside perftest. That it can be told, not
-/// what it is.
-pub(super) fn one(run: &mut Run, commands: Vec<Command>) -> Result<(), Failure> {
+/// Tests of a package's binary `it`: what `cargo test` builds it with, the package, and the options of the harness.
+type Tests<'a> = (&'a [&'a str], &'a str, &'a [&'a str]);
+
+/// One guest: its device, tests, and what operations cost beside perftest. That it can be told, not what it is.
+pub(super) fn one(run: &mut Run, tests: &[Tests<'_>]) -> Result<(), Failure> {
     let program = steps::built(run, "release/sidelong-lab")?;
     let mut script = format!("{DEVICE}\n");
     let mut built = Vec::new();
-    for mut command in commands {
-        let binaries = run.build_tests(&command)?;
+    for (options, package, harness) in tests {
+        let it = |options: &[&str]| run.cargo(&[&["test", "--locked", "--test", "it"], options].concat());
+        let (all, mut alone) = (it(options), it(&[&["-p", package], *options, &["--"], *harness].concat()));
+        let mut binaries = run.build_tests(&all)?;
+        binaries.retain(|binary| binary.name == format!("-p {package} --test it"));
+        script.extend(binaries.iter().map(|binary| run_binary(binary, harness)));
         // One test after the other: two emulated CPUs are soon busy. A test that fails gets a guest of its own.
-        command.env("RUST_TEST_THREADS", "1").env(RUNNER, format!("{} vm --", run.here.display()));
-        let (_, harness) = cargo_test::split(&command);
-        script.extend(binaries.iter().map(|binary| run_binary(binary, &harness)));
-        built.push((command, binaries));
+        alone.env("RUST_TEST_THREADS", "1").env(RUNNER, format!("{} vm --", run.here.display()));
+        built.push((alone, binaries));
     }
     let perftest = format!("{} run perftest --quick --out /tmp", quoted(program.as_os_str()));
     script += &format!("{perftest}; cat /tmp/perftest/rows.csv\n");
@@ -107,8 +111,8 @@ fn in_guest(run: &mut Run, args: &[&str]) -> Result<String, Failure> {
 }
 
 /// Shell commands that run a test binary with these options, and say what cargo would.
-fn run_binary(binary: &Binary, harness: &[&OsStr]) -> String {
-    let words: Vec<_> = harness.iter().copied().map(quoted).collect();
+fn run_binary(binary: &Binary, harness: &[&str]) -> String {
+    let words: Vec<_> = harness.iter().map(|word| quoted(word.as_ref())).collect();
     let [dir, path] = [&binary.dir, &binary.path].map(|path| quoted(path.as_os_str()));
     format!(
         "echo '     Running' '('{path}')'\n(cd {dir} && RUST_TEST_THREADS=1 exec {path} {}) ||\n\
@@ -139,7 +143,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let binary = Binary { name: "-p a --test it".into(), path, dir: dir.path().into() };
         let missing = Binary { name: "-p a --lib".into(), path: "/no/a-1".into(), dir: "/".into() };
-        let script = run_binary(&binary, &["it's one".as_ref()]) + &run_binary(&missing, &[]);
+        let script = run_binary(&binary, &["it's one"]) + &run_binary(&missing, &[]);
 
         let mut tally = Tally::default();
         tally.begin(GUEST, 1);
