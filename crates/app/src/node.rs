@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sidelong_config::{self as config, Cluster, Service};
 use sidelong_edge::{Admin, Counts, NodeMetrics, Pages};
-use sidelong_fabric::{Access, Region, RegionSpec};
+use sidelong_fabric::{Access, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
     Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, Origins, OwnReader,
@@ -52,6 +52,11 @@ pub struct NodeOptions {
     pub is_one_of_many: bool,
     /// Whether the node begins free if it was held, as nobody knows any more why.
     pub forgets_hold: bool,
+}
+
+/// Whether a process on this machine has the agent of a node, by itself or among others.
+pub fn is_here(cluster: &Cluster, node: &str) -> bool {
+    RunDirectory::at(&cluster.run_dir).has_holder(&load_region(node))
 }
 
 /// Starts a node. It is ready once its events say so.

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setgid, setgroups, setuid};
+use nix::unistd::{
+    Gid, Uid, User, getegid, geteuid, initgroups, setegid, seteuid, setgid, setgroups, setuid,
+};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sidelong_app::roster;
 use sidelong_config::{Cluster, ClusterFile, Fabric};
@@ -28,9 +30,9 @@ pub(crate) static IS_LAB: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// As [`load_own`], or if it cannot act so.
 pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
-    let file = load_own(path)?;
+    let file = ClusterFile::load(path)?;
     act_as_owner(&file)?;
-    Ok(file)
+    usable(path, file)
 }
 
 /// Reads the cluster file for a part.
@@ -38,7 +40,25 @@ pub(crate) fn load(path: &Path) -> Result<ClusterFile, Failure> {
 /// # Errors
 /// If it cannot be read or used, or has a baseline that this program does not take.
 pub(crate) fn load_own(path: &Path) -> Result<ClusterFile, Failure> {
-    let mut file = ClusterFile::load(path)?;
+    usable(path, ClusterFile::load(path)?)
+}
+
+/// As [`load_own`], for a command of root that sees what all users have before it acts as the cluster's.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_as_owner(path: &Path) -> Result<ClusterFile, Failure> {
+    let file = ClusterFile::load(path)?;
+    let Some((user, group)) = owner(&file) else { return usable(path, file) };
+    let (own_user, own_group) = (geteuid(), getegid());
+    setegid(group).and_then(|()| seteuid(user)).map_err(|errno| cannot_act(user, errno))?;
+    let file = usable(path, file);
+    seteuid(own_user).and_then(|()| setegid(own_group)).map_err(|errno| cannot_act(own_user, errno))?;
+    file
+}
+
+/// The whole of a file that may be short.
+fn usable(path: &Path, mut file: ClusterFile) -> Result<ClusterFile, Failure> {
     if file.is_short() {
         file = roster::whole(&file)?;
     }
@@ -60,17 +80,26 @@ pub(crate) fn short(path: &Path) -> Result<Cluster, Failure> {
 
 /// Has a command of root act as the user to whom the run directory belongs, for good: parts refuse what another user has written there.
 fn act_as_owner(file: &ClusterFile) -> Result<(), Failure> {
-    let owner = file.cluster.run_dir.as_ref().and_then(|run| fs::symlink_metadata(run).ok());
-    let Some(owner) = owner.filter(|owner| geteuid().is_root() && owner.uid() != 0) else { return Ok(()) };
-    let (user, group) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
+    let Some((user, group)) = owner(file) else { return Ok(()) };
     let groups = || match User::from_uid(user)? {
         Some(User { name, .. }) => initgroups(&CString::new(name).map_err(|_| Errno::EINVAL)?, group),
         None => setgroups(&[group]),
     };
     let act = || groups().and_then(|()| setgid(group)).and_then(|()| setuid(user));
-    act().map_err(|error| Failure::new(format!("cannot act as the cluster's user (uid {user}): {error}")))?;
+    act().map_err(|errno| cannot_act(user, errno))?;
     // Or /proc/self would stay root's.
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
+/// The user to whom the run directory belongs, and its group, if this process is root's and may act so.
+fn owner(file: &ClusterFile) -> Option<(Uid, Gid)> {
+    let owner = fs::symlink_metadata(file.cluster.run_dir.as_ref()?).ok()?;
+    let is_root = geteuid().is_root() && owner.uid() != 0;
+    is_root.then(|| (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid())))
+}
+
+fn cannot_act(user: Uid, errno: Errno) -> Failure {
+    Failure::new(format!("cannot act as the cluster's user (uid {user}): {errno}"))
 }
 
 /// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.

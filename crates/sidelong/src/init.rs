@@ -84,10 +84,21 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found: Vec<_> = servers.iter().map(|server| runtime.block_on(Found::of(server))).collect();
     let config = if args.install { Path::new(INSTALLED) } else { &args.config };
+    if args.install && args.front == Some(FrontMake::Connect) {
+        return Err(Failure::new(
+            "--install sets nothing up for --front connect, whose unit needs privileges: use init without it, and see docs/fronts.md",
+        ));
+    }
+    if config.exists() {
+        return Err(exists(config));
+    }
     let text = text(args, config, &found);
     // An address that cannot be used is refused as in any cluster file.
     let cluster = ClusterFile::parse(&text, &config.to_string_lossy())?.cluster()?;
-    let units = if args.install { Some(Units::of(&cluster)?) } else { None };
+    // Before the file, so that what fails is repeated by the same command.
+    if args.install {
+        Units::of(&cluster)?.enable()?;
+    }
     write(config, &text)?;
 
     for (server, Found { process, is_http2, .. }) in args.servers.iter().zip(&found) {
@@ -100,12 +111,9 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         Some(_) => format!("sidelong front config {FRONT}{of}"),
         None => format!("curl -H 'Host: {host}' http://{}/", args.listen),
     };
-    let run = match &units {
-        Some(units) => {
-            units.enable()?;
-            "systemctl start sidelong.target".to_owned()
-        }
-        None => format!("sidelong up{of}"),
+    let run = match args.install {
+        true => "systemctl start sidelong.target".to_owned(),
+        false => format!("sidelong up{of}"),
     };
     say(format_args!("wrote {config}\nrun:   {run}\nthen:  {then}\n"))
 }
@@ -156,10 +164,7 @@ impl Units {
             Ok(done) => String::from_utf8_lossy(&done.stderr).trim_end().to_owned(),
             Err(error) => error.to_string(),
         };
-        Err(Failure::new(format!(
-            "{INSTALLED} is written, and systemctl enable {} failed: {why}",
-            self.names.join(" ")
-        )))
+        Err(Failure::new(format!("systemctl enable {} failed: {why}", self.names.join(" "))))
     }
 }
 
@@ -322,6 +327,14 @@ fn site_name(args: &InitArgs, index: usize) -> String {
     if is_taken { format!("{name}{}", index + 1) } else { name }
 }
 
+fn exists(path: &Path) -> Failure {
+    let instead = match path == Path::new(INSTALLED) {
+        true => "edit it, and have its parts go by it: sidelong reload",
+        false => "name another file with --config",
+    };
+    Failure::new(format!("{} exists already: {instead}", path.display()))
+}
+
 /// Creates the file, which must not exist. It belongs to the user to whom its directory does.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -336,9 +349,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     };
     let written = make();
     written.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::new(format!("{} exists already: name another file with --config", path.display()))
-        }
+        std::io::ErrorKind::AlreadyExists => exists(path),
         _ => Failure::new(format!("cannot write {}: {error}", path.display())),
     })
 }

@@ -58,7 +58,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// `sidelong`.
 pub fn operate() -> ExitCode {
     // What the shell asks for, by the variable COMPLETE.
-    CompleteEnv::with_factory(Cli::command).complete();
+    CompleteEnv::with_factory(Cli::command).completer("sidelong").complete();
     let Cli { command, quiet } = Cli::parse();
     started("sidelong", quiet || command.has_screen(), || command.run(quiet))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
@@ -81,6 +82,9 @@ pub(crate) fn carry_out(
     })
 }
 
+/// Longest wait for whoever changes the cluster, such as the reload of another unit, and the pause between two looks.
+const ALONE_MAX: Duration = Duration::from_secs(5);
+const ALONE_EVERY: Duration = Duration::from_millis(20);
 /// Most parts that are listed.
 const LISTED_MAX: usize = 8;
 
@@ -129,17 +133,21 @@ fn restarts(changes: &[Change]) -> String {
 /// Has the cluster file to itself, as long as this value lives: nobody else edits or adopts it by a command.
 ///
 /// # Errors
-/// If somebody does.
+/// If somebody does, and goes on with it.
 pub(crate) fn alone(path: &Path) -> Result<File, Failure> {
     // The file itself is replaced.
     let directory =
         File::open(path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Failure::new(format!(
-            "somebody else changes the cluster of {} at this moment: try again",
-            path.display()
-        ))
-    })?;
+    let deadline = Instant::now() + ALONE_MAX;
+    while flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= deadline {
+            return Err(Failure::new(format!(
+                "somebody else changes the cluster of {} at this moment: try again",
+                path.display()
+            )));
+        }
+        thread::sleep(ALONE_EVERY);
+    }
     Ok(directory)
 }
 

@@ -38,7 +38,7 @@ pub(super) fn write(file: File, cluster: Option<&Cluster>, findings: &[Finding])
     if let Some(cluster) = cluster {
         add("cluster.toml", without_secret(&cluster.file).to_toml()?.as_bytes())?;
         for page in PAGES {
-            for ((_, name, _), said) in ask(cluster, page) {
+            for ((_, name, _), said) in ask(cluster, page, |text| text) {
                 match said {
                     Ok(text) => add(&format!("{name}{page}"), text.as_bytes())?,
                     Err(error) => add(&format!("{name}{page}.error"), error.to_string().as_bytes())?,

@@ -52,8 +52,6 @@ pub(super) struct Process {
     /// Files that it may open, and memory that it may lock, in bytes; `None` without a limit.
     pub(super) files_max: Option<u64>,
     pub(super) locked_max: Option<u64>,
-    /// Whether it may load BPF programs.
-    pub(super) may_load: bool,
 }
 
 /// An address of the file on this machine.
@@ -123,6 +121,8 @@ pub(super) struct CertificateFile {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) machine: Machine,
+    /// Whether the user who asks sees no processes and memory of the cluster's.
+    pub(super) is_blind: bool,
     /// Which file, and why it cannot be used, if it cannot.
     pub(super) file: (String, Option<String>),
     pub(super) needs: Needs,

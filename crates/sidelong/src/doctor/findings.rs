@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::Fabric;
+use sidelong_layout::LAYOUT_VERSION;
 
 use super::facts::{
     Answer, CertificateFile, Controlled, Facts, Holder, Machine, Needs, Part, Port, Process, RunPlace,
@@ -79,12 +80,21 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             format!("edit {file}, then: sidelong config check {file}"),
         ),
     });
+    if facts.is_blind {
+        findings.push(ill(
+            Grade::Warning,
+            "user",
+            "this one does not see what the cluster's user has",
+            "processes, ports, files and proxies of this machine were not looked at",
+            "sudo sidelong doctor",
+        ));
+    }
     findings.extend(facts.run.as_ref().map(|run| run_directory(run, &facts.needs)));
     findings.extend(facts.processes.iter().flat_map(|process| limits(process, &facts.needs)));
-    findings.extend(facts.missing.iter().map(missing));
+    findings.extend(facts.missing.iter().map(|part| missing(part, &facts.needs)));
     findings.extend(facts.ports.iter().map(port));
     findings.extend(facts.secret.as_ref().map(secret));
-    findings.extend(facts.parts.iter().map(|part| answer(part, &facts.parts)));
+    findings.extend(facts.parts.iter().flat_map(|part| answer(part, &facts.parts)));
     findings.extend(facts.proxies.iter().map(proxy));
     findings.extend(facts.certificates.iter().map(certificate));
     findings
@@ -187,7 +197,7 @@ fn run_directory(run: &RunPlace, needs: &Needs) -> Finding {
 }
 
 fn limits(process: &Process, needs: &Needs) -> Vec<Finding> {
-    let Process { name, kind, files_max, locked_max, may_load } = process;
+    let Process { name, kind, files_max, locked_max } = process;
     let mut findings = Vec::new();
     let files = needs.connections_max * FILES_PER_CONNECTION + OTHER_FILES;
     if let (&"edge", Some(max)) = (kind, files_max)
@@ -210,23 +220,13 @@ fn limits(process: &Process, needs: &Needs) -> Vec<Finding> {
             "LimitMEMLOCK=infinity in its unit",
         ));
     }
-    let is_needed = *kind == "node" && needs.kernel_records || *kind == "front" && needs.connect;
-    if is_needed && !may_load {
-        findings.push(ill(
-            Grade::Error,
-            format!("privileges of {name}"),
-            "it has no CAP_BPF",
-            "it cannot load what the file asks for",
-            "AmbientCapabilities=CAP_BPF CAP_PERFMON CAP_NET_ADMIN in its unit (docs/install.md)",
-        ));
-    }
     if findings.is_empty() {
         findings.push(good(format!("process of {name}"), "runs, and its limits suffice"));
     }
     findings
 }
 
-fn missing((kind, name): &(&'static str, String)) -> Finding {
+fn missing((kind, name): &(&'static str, String), needs: &Needs) -> Finding {
     let costs = match *kind {
         "node" => "nobody hears the load of its server, which serves on and does not move",
         "edge" => "its clients are refused, or wait",
@@ -234,12 +234,21 @@ fn missing((kind, name): &(&'static str, String)) -> Finding {
         _ => "others answer for what it has, or nobody does",
     };
     let unit = format!("sidelong-{kind}@{name}");
+    let privileges = match *kind {
+        "node" if needs.kernel_records => {
+            "; the file asks for records that the kernel keeps: its unit needs CAP_BPF and CAP_PERFMON (docs/install.md)"
+        }
+        "front" if needs.connect => {
+            "; without a proxy its unit needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (docs/fronts.md)"
+        }
+        _ => "",
+    };
     ill(
         Grade::Error,
         format!("process of {name}"),
         "none runs on this machine",
         costs,
-        format!("systemctl start {unit}; if it fails: journalctl --unit {unit}"),
+        format!("systemctl start {unit}; if it fails: journalctl --unit {unit}{privileges}"),
     )
 }
 
@@ -286,55 +295,65 @@ fn secret(SecretFile { path, secrets }: &SecretFile) -> Finding {
     }
 }
 
-fn answer(part: &Part, all: &[Part]) -> Finding {
+fn answer(part: &Part, all: &[Part]) -> Vec<Finding> {
     let Part { name, kind, address, answer } = part;
     let what = format!("{kind} {name}");
     let Answer { version, layout, epoch, ahead_s } = match answer {
         Ok(answer) => answer,
         Err(why) => {
-            return ill(
+            return vec![ill(
                 Grade::Warning,
                 what,
                 format!("does not answer at {address}: {why}"),
                 "nobody knows how it does",
                 format!("on its machine: systemctl status sidelong-{kind}@{name}"),
-            );
+            )];
         }
     };
+    let mut findings = Vec::new();
     if let Some(ahead) = ahead_s.filter(|ahead| ahead.abs() > SKEW_MAX.as_secs_f64()) {
         let how = if ahead > 0.0 { "ahead" } else { "behind" };
-        return ill(
+        findings.push(ill(
             Grade::Warning,
-            what,
+            &what,
             format!("its clock is {:.0} s {how} of this machine's", ahead.abs()),
             "times in the histories and logs of machines do not agree",
             "on both machines: timedatectl set-ntp true",
-        );
+        ));
     }
-    let own = env!("CARGO_PKG_VERSION");
-    if let Some(other) = version.as_deref().filter(|other| *other != own) {
-        return ill(
+    let (own, own_layout) = (env!("CARGO_PKG_VERSION"), LAYOUT_VERSION.to_string());
+    let has_other_layout = layout.as_ref().is_some_and(|layout| *layout != own_layout);
+    if let Some(other) = version.as_deref().filter(|other| *other != own || has_other_layout) {
+        let layouts = layout.as_ref().filter(|_| has_other_layout);
+        let layouts =
+            layouts.map(|layout| format!(", with layouts {layout} and {own_layout}")).unwrap_or_default();
+        findings.push(ill(
             Grade::Warning,
-            what,
-            format!("is of release {other}, and this program of {own}"),
+            &what,
+            format!("is of release {other}, and this program of {own}{layouts}"),
             "only releases that follow each other work together",
-            "on its machine: apt-get install --only-upgrade sidelong",
-        );
+            format!(
+                "on its machine: apt-get install --only-upgrade sidelong, or restart sidelong-{kind}@{name}"
+            ),
+        ));
     }
     let newest = all.iter().filter_map(|part| part.answer.as_ref().ok()?.epoch).max();
     if let (Some(epoch), Some(newest)) = (epoch, newest.filter(|newest| Some(*newest) != *epoch)) {
-        return ill(
+        findings.push(ill(
             Grade::Warning,
-            what,
+            &what,
             format!("goes by the file of epoch {epoch}, and others by that of {newest}"),
             "it knows no member that has come since",
             "sidelong status says why; otherwise restart it",
-        );
+        ));
+    }
+    if !findings.is_empty() {
+        return findings;
     }
     let layout = layout.as_ref().map(|layout| format!(", layout {layout}")).unwrap_or_default();
     let epoch = epoch.map(|epoch| format!(", epoch {epoch}")).unwrap_or_default();
     let version = version.as_deref().unwrap_or("an unknown release");
-    good(what, format!("answers: {version}{layout}{epoch}"))
+    vec![good(what, format!("answers: {version}{layout}{epoch}"))]
 }
 
 fn proxy(Controlled { front, proxy, survey }: &Controlled) -> Finding {
@@ -402,7 +421,6 @@ mod tests {
             kind,
             files_max: Some(1 << 20),
             locked_max: None,
-            may_load: false,
         };
         let processes = vec![process("edge1", "edge"), process("n1", "node")];
         let parts = vec![part("edge1", answer(4, 0.5)), part("edge2", answer(4, -0.5))];
@@ -484,7 +502,16 @@ mod tests {
             "locked memory of n1",
             "LimitMEMLOCK=",
         ),
-        (|of| of.needs.kernel_records = true, Grade::Error, "privileges of n1", "CAP_BPF"),
+        (
+            |of| {
+                of.needs.kernel_records = true;
+                of.missing.push(("node", "n1".into()));
+            },
+            Grade::Error,
+            "process of n1",
+            "CAP_BPF and CAP_PERFMON",
+        ),
+        (|of| of.is_blind = true, Grade::Warning, "user", "sudo"),
         (|of| of.missing.push(("node", "n2".into())), Grade::Error, "process of n2", "sidelong-node@n2"),
         (
             |of| of.ports = port(Holder::Other("apache2, process 12".into())),
@@ -516,6 +543,15 @@ mod tests {
             Grade::Warning,
             "edge edge2",
             "--only-upgrade",
+        ),
+        (
+            |of| {
+                let Ok(answer) = &mut of.parts[1].answer else { unreachable!("it answers") };
+                answer.layout = Some("1".into());
+            },
+            Grade::Warning,
+            "edge edge2",
+            "restart sidelong-edge@edge2",
         ),
         (
             |of| {

@@ -4,14 +4,16 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FsWord, statfs, statvfs};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::process::geteuid;
 use rustix::system::uname;
-use sidelong_app::foreign;
+use sidelong_app::{foreign, node};
 use sidelong_config::{Cluster, ClusterFile, Proxy, Secret};
 use sidelong_fabric::RunDirectory;
 use sidelong_fabric::control;
@@ -32,8 +34,6 @@ use crate::status::get;
 const BPF: FsWord = 0xcafe_4a11;
 const GROUPS: FsWord = 0x6367_7270;
 const TMPFS: FsWord = 0x0102_1994;
-/// CAP_BPF, and CAP_SYS_ADMIN, which has it (capabilities(7)).
-const MAY_LOAD: [u32; 2] = [39, 21];
 /// The process of systemd.
 const INIT: u32 = 1;
 /// Parts that are asked at once.
@@ -42,21 +42,37 @@ const ASKED_AT_ONCE_MAX: usize = 32;
 /// Everything, and the cluster if its file can be used.
 pub(super) fn gather(config: &Path, parse: Parse) -> (Facts, Option<Cluster>) {
     let name = config.display().to_string();
+    let unusable = |Failure(why)| {
+        (Facts { machine: machine(), file: (name.clone(), Some(why)), ..Facts::default() }, None)
+    };
     // Root sees what all users have, and after that acts as the cluster's.
-    let seen = cluster::load_own(config).and_then(|file| Ok(file.cluster()?)).map(|cluster| {
-        let processes = processes(&cluster, parse);
-        let pids: Vec<_> = processes.iter().map(|(pid, _)| *pid).collect();
-        (ports(&cluster, &pids), processes.into_iter().map(|(_, process)| process).collect::<Vec<_>>())
-    });
-    let found = seen.and_then(|seen| Ok((seen, cluster::any(config, None)?)));
-    let ((ports, processes), cluster) = match found {
-        Ok(found) => found,
-        Err(Failure(why)) => {
-            return (Facts { machine: machine(), file: (name, Some(why)), ..Facts::default() }, None);
-        }
+    let written = match cluster::load_as_owner(config).and_then(|file| Ok(file.cluster()?)) {
+        Ok(written) => written,
+        Err(why) => return unusable(why),
+    };
+    if is_blind(&written.run_dir) {
+        let (needs, parts) = (needs(&written), parts(&written));
+        let facts = Facts {
+            machine: machine(),
+            is_blind: true,
+            file: (name, None),
+            needs,
+            parts,
+            ..Facts::default()
+        };
+        return (facts, Some(written));
+    }
+    let processes = processes(&written, parse);
+    let pids: Vec<_> = processes.iter().map(|(pid, _)| *pid).collect();
+    let ports = ports(&written, &pids);
+    let processes: Vec<_> = processes.into_iter().map(|(_, process)| process).collect();
+    let cluster = match cluster::any(config, None) {
+        Ok(cluster) => cluster,
+        Err(why) => return unusable(why),
     };
     let facts = Facts {
         machine: machine(),
+        is_blind: false,
         file: (name, None),
         needs: needs(&cluster),
         run: Some(run_place(&cluster.run_dir)),
@@ -69,6 +85,12 @@ pub(super) fn gather(config: &Path, parse: Parse) -> (Facts, Option<Cluster>) {
         certificates: certificates(&cluster),
     };
     (facts, Some(cluster))
+}
+
+/// Whether parts of this cluster are another user's, and this one is not root.
+fn is_blind(run_dir: &Path) -> bool {
+    let owner = fs::symlink_metadata(run_dir).map(|found| found.uid());
+    !geteuid().is_root() && owner.is_ok_and(|owner| owner != geteuid().as_raw())
 }
 
 fn machine() -> Machine {
@@ -121,12 +143,10 @@ fn processes(cluster: &Cluster, parse: Parse) -> Vec<(u32, Process)> {
     let process = |(pid, name): (u32, String)| {
         let kind = kind(cluster, &name)?;
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let process = Process {
             kind,
             files_max: limit(&limits, "Max open files"),
             locked_max: limit(&limits, "Max locked memory"),
-            may_load: MAY_LOAD.iter().any(|capability| has(&status, *capability)),
             name,
         };
         Some((pid, process))
@@ -148,7 +168,11 @@ fn missing(cluster: &Cluster, processes: &[Process]) -> Vec<(&'static str, Strin
     let caches = cluster.caches.values().filter(|cache| is_here(cache.listen));
     let names = fronts.map(|front| &front.name).chain(nodes.map(|node| &node.name));
     let names = names.chain(caches.map(|cache| &cache.name));
-    let absent = names.filter(|name| processes.iter().all(|process| process.name != **name));
+    // One process may have the agents of many nodes.
+    let is_away = |name: &&String| {
+        processes.iter().all(|process| process.name != **name) && !node::is_here(cluster, name)
+    };
+    let absent = names.filter(is_away);
     absent.filter_map(|name| Some((kind(cluster, name)?, name.clone()))).collect()
 }
 
@@ -168,13 +192,6 @@ fn kind(cluster: &Cluster, name: &str) -> Option<&'static str> {
 fn limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// Whether a process has a capability, by /proc/PID/status.
-fn has(status: &str, capability: u32) -> bool {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let set = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok()).unwrap_or_default();
-    set >> capability & 1 == 1
 }
 
 /// The addresses of the file on this machine.
@@ -265,11 +282,17 @@ fn admins(cluster: &Cluster) -> Vec<Admin> {
     all
 }
 
-/// Asks all parts that have an admin address for a page.
-pub(super) fn ask(cluster: &Cluster, page: &str) -> Vec<(Admin, io::Result<String>)> {
+/// Asks all parts that have an admin address for a page, and reads each answer as it comes.
+pub(super) fn ask<T: Send>(
+    cluster: &Cluster,
+    page: &str,
+    read: impl Fn(String) -> T + Sync,
+) -> Vec<(Admin, io::Result<T>)> {
     let some = |some: &[Admin]| -> Vec<_> {
         thread::scope(|scope| {
-            let asked = some.iter().map(|admin| (admin.clone(), scope.spawn(|| get(admin.2, page))));
+            let read = &read;
+            let asked =
+                some.iter().map(|admin| (admin.clone(), scope.spawn(move || get(admin.2, page).map(read))));
             let asked: Vec<_> = asked.collect();
             asked.into_iter().filter_map(|(admin, asked)| Some((admin, asked.join().ok()?))).collect()
         })
@@ -278,11 +301,13 @@ pub(super) fn ask(cluster: &Cluster, page: &str) -> Vec<(Admin, io::Result<Strin
 }
 
 fn parts(cluster: &Cluster) -> Vec<Part> {
-    let part = |((kind, name, address), said): (Admin, io::Result<String>)| {
-        let answer = said.map(|text| answer(&text)).map_err(|error| told(&error));
-        Part { name, kind, address, answer }
+    let part = |((kind, name, address), said): (Admin, io::Result<Answer>)| Part {
+        name,
+        kind,
+        address,
+        answer: said.map_err(|error| told(&error)),
     };
-    ask(cluster, "/metrics").into_iter().map(part).collect()
+    ask(cluster, "/metrics", |text| answer(&text)).into_iter().map(part).collect()
 }
 
 fn told(error: &io::Error) -> String {
@@ -362,14 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_capabilities_are_those_of_proc() {
+    fn limits_are_those_of_proc() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max open files            1024                 524288               files     \n\
                       Max locked memory         unlimited            unlimited            bytes     \n";
         assert_eq!(limit(limits, "Max open files"), Some(524_288));
         assert_eq!(limit(limits, "Max locked memory"), None);
-        let status = "Name:\tsidelong\nCapEff:\t000000c000000000\n";
-        assert!(has(status, 39) && has(status, 38) && !has(status, 21));
     }
 
     #[test]

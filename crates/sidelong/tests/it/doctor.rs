@@ -176,6 +176,18 @@ fn a_shell_completes_the_names_of_the_file() {
     assert_eq!(complete(&["node", "n2"]).lines().collect::<Vec<_>>(), ["n2"]);
     assert_eq!(complete(&["edge", "e"]).lines().collect::<Vec<_>>(), ["edge1"]);
     assert!(complete(&["leave", ""]).lines().any(|word| word == "alpha"));
+
+    // A package has these scripts from the machine that has built it.
+    let program = env!("CARGO_BIN_EXE_sidelong");
+    for shell in ["bash", "zsh", "fish"] {
+        let mut script = Command::new(program);
+        let script = Running::start_command({
+            script.env("COMPLETE", shell);
+            script
+        });
+        let script = script.finish().succeeded();
+        assert!(script.contains("sidelong") && !script.contains(program), "{script}");
+    }
 }
 
 #[test]
