@@ -24,6 +24,8 @@ const CONTAINER: &[&str] = &["dpkg-buildpackage", "systemd-nspawn"];
 const BOOT: &str = include_str!("packages/boot.sh");
 const CHECKS: &str = include_str!("packages/checks.sh");
 const TRAFFIC: &str = include_str!("packages/traffic.py");
+/// What the operator's package may take, in bytes.
+const PACKAGE_MAX: u64 = 12_000_000;
 /// The heading of the page below which its commands take all away.
 const END: &str = "## Remove it";
 
@@ -33,6 +35,7 @@ pub(super) fn step(run: &mut Run) -> Result<(), Failure> {
         return Ok(());
     }
     let packages = built(run, "first")?;
+    fits(&packages)?;
     // What this machine has is at hand.
     in_container(run, &packages, Path::new("/"), 1, LIMIT)
 }
@@ -145,6 +148,20 @@ fn packages(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     match paths.is_empty() {
         true => Err(Failure::Unmet(format!("{} has no packages", directory.display()))),
         false => Ok(paths),
+    }
+}
+
+/// That the operator's package is no larger than it may be.
+fn fits(directory: &Path) -> Result<(), Failure> {
+    let is_it =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sidelong_"));
+    let Some(path) = packages(directory)?.into_iter().find(is_it) else {
+        return Err(Failure::Unmet("there is no package sidelong".into()));
+    };
+    let bytes = std::fs::metadata(&path).map_err(failed(&path))?.len();
+    match bytes <= PACKAGE_MAX {
+        true => Ok(()),
+        false => Err(Failure::Unmet(format!("{} has {bytes} bytes, at most {PACKAGE_MAX}", path.display()))),
     }
 }
 

@@ -24,10 +24,12 @@ is_well() {
 check_all() {
     until_so is_well "$1"
     all_active
-    for unit in $(systemctl list-units --plain --no-legend 'sidelong-*.service' | cut --delimiter=' ' --fields=1); do
-        systemd-analyze security --no-pager --threshold=25 "$unit" | tail -n 1
-        systemctl reload "$unit"
-    done
+    # All at once, as after a change of the file.
+    systemctl reload 'sidelong-*.service'
+
+    # Started twice, the second is refused, and says who runs.
+    if twice=$(runuser --user sidelong -- sidelong node s1 2>&1); then return 1; fi
+    echo "$twice" | grep 'another process'
 
     # Restarted, killed, or without the machine's /run, all is back without a hand.
     systemctl restart sidelong.target
@@ -75,7 +77,7 @@ nothing_left() {
     for path in /usr/bin/sidelong /etc/sidelong /run/sidelong /var/lib/sidelong; do
         if [ -e $path ]; then return 1; fi
     done
-    if find /etc/systemd /usr/lib/systemd -name '*sidelong*' | grep .; then return 1; fi
+    if find /etc/systemd /usr/lib/systemd /var/log -name '*sidelong*' | grep .; then return 1; fi
 }
 
 # asking URL KINDS: clients of those kinds ask until `asked`.
@@ -106,9 +108,10 @@ upgrade() {
     dpkg-deb -Znone --build newer sidelong-newer.deb
     rm -r newer
     before=$(systemctl show --property=MainPID --value 'sidelong-*.service')
-    # A file that the new release refuses is kept, and what runs goes on.
+    # A file that the new release refuses is kept, its line is said, and what runs goes on.
     echo 'nonsense = 1' >> /etc/sidelong/cluster.toml
-    apt-get install -y ./sidelong-newer.deb
+    said=$(apt-get install -y ./sidelong-newer.deb 2>&1)
+    echo "$said" | grep nonsense
     tail --lines=1 /etc/sidelong/cluster.toml | grep nonsense
     [ "$before" = "$(systemctl show --property=MainPID --value 'sidelong-*.service')" ]
     sed --in-place '/nonsense/d' /etc/sidelong/cluster.toml
@@ -140,6 +143,11 @@ rm filler
 dpkg --configure -a
 
 @INSTALL@
+# What each kind of unit is exposed to.
+for unit in node@s1 front@web1 edge@edge1 edge-next@edge1 cache@c1; do
+    exposure=$(systemd-analyze security --no-pager --threshold=25 "sidelong-$unit.service")
+    echo "$exposure" | tail --lines=1
+done
 check_all http://127.0.0.1/
 asking http://127.0.0.1/ "$of_http"
 upgrade
@@ -149,9 +157,19 @@ nothing_left
 
 # The same with an edge.
 apt-get install -y ./debs/sidelong_*.deb
+# A restart of all while an edge is replaced.
+takes_over() {
+    systemctl start sidelong-edge-next@edge1
+    systemctl restart sidelong.target
+    until_so answers "$1"
+    until_so all_active
+    if systemctl --quiet is-failed 'sidelong-*'; then return 1; fi
+}
 sidelong init --install --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
 systemctl start sidelong.target
 check_all http://127.0.0.1:8000/
+takes_over http://127.0.0.1:8000/
+takes_over http://127.0.0.1:8000/
 asking http://127.0.0.1:8000/ "$of_http tunnel"
 upgrade
 asked
