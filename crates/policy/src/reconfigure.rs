@@ -10,7 +10,8 @@
 //!    but one in vain.
 //! 2. The donor: a free node, or a site above its floor and share that is idle, of lower priority, or of equal priority if
 //!    the move pays ([`Source`], best first). A site of higher priority with work of its own never gives.
-//! 3. The node: the least loaded one (3.1.2: "selects a lightly loaded node serving a different web-site"). If nodes
+//! 3. The node: the least loaded one (3.1.2: "selects a lightly loaded node serving a different web-site"), but for those that
+//!    were just drained in vain (`drains.rs`), unless a site is below its floor or without a node. If nodes
 //!    differ, it may be a weak one, while a third site has a far better one that it cannot spare. Then the weak node goes
 //!    to that site, and the better one to where it is needed (6, multi-stage).
 //!
@@ -31,6 +32,7 @@
 mod account;
 mod choice;
 mod cost;
+mod drains;
 mod history;
 mod plan;
 mod settings;
@@ -48,6 +50,7 @@ use crate::cluster::{Snapshot, destination};
 use crate::{SettingsError, Time};
 use account::Account;
 use cost::{Change, Failures};
+use drains::Drains;
 use history::History;
 use situation::Situation;
 use stages::Stage;
@@ -65,6 +68,7 @@ pub struct Reconfigurer {
     seen: Vec<Option<Ownership>>,
     /// By node, the change that it is in.
     changes: Vec<Option<Change>>,
+    drains: Vec<Drains>,
     looked: Option<Time>,
     /// The move that is to follow the last one.
     stage: Option<Stage>,
@@ -84,6 +88,7 @@ impl Reconfigurer {
             histories: vec![History::default(); sites],
             seen: vec![None; nodes],
             changes: vec![None; nodes],
+            drains: vec![Drains::default(); nodes],
             looked: None,
             stage: None,
         })
@@ -105,6 +110,7 @@ impl Reconfigurer {
         self.histories.resize_with(sites, History::default);
         self.seen.resize(nodes, None);
         self.changes.resize(nodes, None);
+        self.drains.resize(nodes, Drains::default());
         Ok(())
     }
 
@@ -129,8 +135,8 @@ impl Reconfigurer {
             history.keep(sums, &standing, &self.settings, passed, now);
         }
 
-        let Reconfigurer { settings, account, histories, .. } = &*self;
-        let situation = Situation { settings, snapshot, account, histories, now };
+        let Reconfigurer { settings, account, histories, drains, .. } = &*self;
+        let situation = Situation { settings, snapshot, account, histories, drains, now };
         let pending = self.stage.filter(|stage| situation.is_pending(stage));
         let second = pending.and_then(|stage| situation.follow(&stage));
         let (plan, stage) = match second {
@@ -161,6 +167,7 @@ impl Reconfigurer {
             let Some(ownership) = view.ownership else { continue };
             let change = Change::watch(&mut self.changes[node], ownership, now);
             let Some(before) = self.seen[node].replace(ownership) else { continue };
+            self.drains[node].watch(before, ownership, now);
             let (planned, to) = (destination(before), destination(ownership));
             let has_arrived = before.on_its_way().is_some() && ownership.serving_site().is_some();
             if planned != to {

@@ -243,6 +243,8 @@ impl MemoryAdapter {
 
     /// Looks at times whether the workers live. Makes files that are lost anew.
     pub(super) fn tend(&mut self, now: Time) {
+        // At once, and not after another scan: that may wait for machines that are silent.
+        self.look_for_loss();
         if self.is_lost {
             self.make_anew(now);
         }
@@ -257,7 +259,8 @@ impl MemoryAdapter {
         };
     }
 
-    /// Workers find the new files within a tenth of a second. What they send meanwhile is counted nowhere.
+    /// Workers find the new files within a hundredth of a second if they have lost both, and within a tenth otherwise. What they send
+    /// meanwhile is counted nowhere.
     fn make_anew(&mut self, now: Time) {
         let Some(exposes) = self.exposes.take() else { return };
         self.choice.give_up_name();
@@ -346,8 +349,12 @@ impl MemoryAdapter {
     /// The workers choose by what they are told, as of `now`.
     pub(super) fn take_control(&mut self, now: Time) {
         // Later than this they may lose it: what they were told before then holds.
-        self.is_lost = self.is_lost || self.choice.is_lost() || self.workers.is_lost();
+        self.look_for_loss();
         self.choice.store(ChoiceMap::TIME, now.as_ns(), Ordering::Release);
+    }
+
+    fn look_for_loss(&mut self) {
+        self.is_lost = self.is_lost || self.choice.is_lost() || self.workers.is_lost();
     }
 
     /// The workers then choose by themselves, among the nodes that served their sites last.

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use sidelong_layout::{NodeId, NodeState, SiteId, valid};
 
+use super::cost::BARRED;
 use super::plan::{MovePlan, Need, Source};
 use super::situation::Situation;
 use super::stages::Stage;
@@ -24,6 +25,7 @@ struct Receiver {
 struct Offer {
     source: Source,
     donor_priority: u8,
+    was_in_vain: bool,
     unknown: bool,
     load: LoadIndex,
     in_flight: u32,
@@ -67,7 +69,7 @@ impl Situation<'_> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
         let ours = self.settings.only.is_none_or(|only| only == site);
-        let is_time = history.is_settled(self.settings, self.now) && !history.failures.bar(self.now);
+        let is_time = history.is_settled(self.settings, self.now) && !history.failures.bar(self.now, BARRED);
         if !ours || !is_time || sums.coming() >= u32::from(view.ceiling) {
             return None;
         }
@@ -101,8 +103,12 @@ impl Situation<'_> {
             }
             _ => return None,
         };
-        let (load, in_flight) = (sums.load, view.in_flight);
-        Some(Offer { source, donor_priority, unknown: view.load.is_none(), load, in_flight, node })
+        let was_in_vain = self.drains[node.index()].bar(self.now);
+        if was_in_vain && need <= Need::High {
+            return None;
+        }
+        let (load, in_flight, unknown) = (sums.load, view.in_flight, view.load.is_none());
+        Some(Offer { source, donor_priority, was_in_vain, unknown, load, in_flight, node })
     }
 
     /// Why `from` can spare a node of that rate for `to`; `None` if it cannot, or is not a site of this cluster.

@@ -31,10 +31,10 @@ const COST_MAX: Duration = Duration::from_secs(60);
 /// After a node could not change to a site, this long no other one is planned for it, and twice as long after each further one,
 /// at most [`DOUBLINGS_MAX`] times. What fails on one node, a wrong command, most likely fails on all, and each that has tried
 /// waits for a person.
-const BARRED: Duration = Duration::from_secs(60);
+pub(super) const BARRED: Duration = Duration::from_secs(60);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// Nodes that could not change to a site, in a row.
+/// Attempts that failed, in a row.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Failures {
     count: u32,
@@ -46,10 +46,10 @@ impl Failures {
         *self = Failures { count: self.count.saturating_add(1), last: now };
     }
 
-    /// Whether it is too early for another attempt.
-    pub(super) fn bar(self, now: Time) -> bool {
+    /// Whether it is too early for another attempt, if there is one so long after the first.
+    pub(super) fn bar(self, now: Time, first: Duration) -> bool {
         let doublings = self.count.saturating_sub(1).min(DOUBLINGS_MAX);
-        self.count > 0 && now.since(self.last) < BARRED * (1 << doublings)
+        self.count > 0 && now.since(self.last) < first.saturating_mul(1 << doublings)
     }
 }
 

@@ -3,6 +3,7 @@
 use sidelong_layout::SiteId;
 
 use super::account::Account;
+use super::drains::Drains;
 use super::history::History;
 use super::plan::{Need, Reason, SiteFigures, Source, micros};
 use super::settings::ReconfigureSettings;
@@ -18,6 +19,8 @@ pub(super) struct Situation<'a> {
     pub(super) snapshot: &'a Snapshot<'a>,
     pub(super) account: &'a Account,
     pub(super) histories: &'a [History],
+    /// By node.
+    pub(super) drains: &'a [Drains],
     pub(super) now: Time,
 }
 

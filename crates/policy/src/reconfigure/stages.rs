@@ -113,6 +113,7 @@ impl Situation<'_> {
 
     /// Whether the node serves a site, and nobody keeps it there.
     fn is_free_to_go(&self, node: NodeId, ownership: Ownership) -> bool {
-        ownership.state == NodeState::Serving && !self.is_shared(node)
+        let is_kept = self.is_shared(node) || self.drains[node.index()].bar(self.now);
+        ownership.state == NodeState::Serving && !is_kept
     }
 }

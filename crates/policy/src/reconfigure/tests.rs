@@ -285,6 +285,46 @@ fn a_node_that_others_use_past_the_edges_stays() {
     assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(1));
 }
 
+/// The nodes that moves were begun of until `ends`, and when; the first node always stays, after 10 ms.
+fn begun(nodes: &mut [NodeView], sites: &[SiteView], ends: u64) -> Vec<(u64, usize)> {
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, nodes.len()).unwrap();
+    let (mut begun, mut stays_at) = (Vec::new(), None);
+    for now in 0..ends {
+        if stays_at == Some(now) {
+            nodes[0].ownership = Some(Ownership::serving(site(0), now));
+        }
+        let plan = reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(now));
+        if let Some(plan) = plan {
+            begun.push((now, plan.node.index()));
+            if plan.node.index() == 0 {
+                nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(Some(plan.to));
+                stays_at = Some(now + 11);
+            }
+        }
+    }
+    begun
+}
+
+#[test]
+fn a_node_that_was_drained_in_vain_is_left_alone_for_a_while() {
+    let mut nodes = [node(0, 0), node(0, 1), node(0, 2), node(1, 80)];
+    let other = begun(&mut nodes, &sites(2), 40);
+    assert_eq!(other[0], (2, 0));
+    assert!(other.len() > 1 && other[1..].iter().all(|(_, node)| *node == 1), "{other:?}");
+
+    // If there is no other, for eight times as long as it took, and then for twice that.
+    let mut nodes = [node(0, 0), node(0, 1), node(1, 80)];
+    nodes[1].ownership = Some(Ownership::serving(site(0), 1).now(NodeState::Pinned, site(0)));
+    let alone = begun(&mut nodes, &sites(2), 400);
+    assert_eq!(alone, [(2, 0), (93, 0), (264, 0)]);
+
+    // A site below its floor takes it all the same.
+    let (mut nodes, mut sites) = ([node(0, 0), node(0, 1), node(1, 0)], sites(2));
+    nodes[1].ownership = Some(Ownership::serving(site(0), 1).now(NodeState::Pinned, site(0)));
+    sites[1].floor = 2;
+    assert!(begun(&mut nodes, &sites, 40).len() > 1);
+}
+
 #[test]
 fn a_node_whose_word_cannot_be_read_counts_where_it_was() {
     let mut nodes = vec![node(0, 2), node(0, 2), node(1, 2), node(1, 2)];
