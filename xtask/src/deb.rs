@@ -39,16 +39,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
 /// Builds them in `out` of programs of that profile of cargo. Whether all is well.
 pub(crate) fn build(root: &Path, out: &Path, profile: &str) -> Result<bool, Error> {
     let target = repo::target(root)?;
+    // As CI's step `release`: another selection of packages has other features, and is built anew.
     let mut build = exec::cargo();
-    build.current_dir(root).args([
-        "build",
-        "--locked",
-        "--profile",
-        profile,
-        "--package",
-        "sidelong",
-        "--bins",
-    ]);
+    let programs = ["--bin", "sidelong", "--bin", "sidelong-lab"];
+    build.current_dir(root).args(["build", "--locked", "--profile", profile]).args(programs);
     if !exec::status(&mut build)?.success() {
         return Ok(false);
     }

@@ -53,8 +53,8 @@ use words::{Completion, Posted, Words, changed};
 /// acknowledgement is read several times.
 const DOOM_OPERATIONS: f64 = 16.0;
 /// After the load has ended, everything must be repaired within this many leases: two until a dead holder's lock is
-/// taken over, for several holders one after the other.
-const MENDED_LEASES: u64 = 30;
+/// taken over, for several holders one after the other. That takes up to 20 of them, and up to 35 if operations are lost.
+const MENDED_LEASES: u64 = 60;
 /// The load counts as balanced once it stays so for this many scans.
 const BALANCED_LOOKS: u64 = 10;
 
