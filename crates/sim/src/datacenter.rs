@@ -393,7 +393,9 @@ impl<'a> DataCenter<'a> {
             let has_left = matches!(own.state, NodeState::Free | NodeState::Held);
             !has_left && own.site.is_some_and(|of| of.index() == site as usize)
         });
-        self.measures.strays += u64::from(!is_of_it && self.balancers[edge as usize].life == life);
+        let edge = &self.balancers[edge as usize];
+        let lives = edge.life == life && edge.state.is_some();
+        self.measures.strays += u64::from(!is_of_it && lives);
     }
 
     fn service_ns(&mut self) -> f64 {

@@ -191,7 +191,6 @@ fn in_container(
     let script = CHECKS
         .replace("@ROUNDS@", &upgrades.to_string())
         .replace("@INSTALL@", &commands(before, 1))
-        .replace("@RECORDS@", added(before))
         .replace("@REMOVE@", &commands(after, 0));
     let dir = tempfile::tempdir().map_err(failed(&std::env::temp_dir()))?;
     let write = |name: &str, text: &str| {
@@ -235,12 +234,6 @@ fn commands(page: &str, blocks: usize) -> String {
     lines.filter(|line| !line.contains("systemctl edit")).map(|line| format!("{line}\n")).collect()
 }
 
-/// What a page has a person add to a unit.
-fn added(page: &str) -> &str {
-    let block = page.split_once("```ini\n").and_then(|(_, rest)| rest.split_once("```"));
-    block.map_or("", |(block, _)| block)
-}
-
 fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
     let path = path.to_owned();
     |source| Error::Read { path, source }
@@ -254,6 +247,5 @@ mod tests {
     fn the_commands_of_a_page_are_those_after_the_build() {
         let page = "a\n```sh\nbuild\n```\nb\n```sh\none\ntwo\n```\n```ini\nx\n```\n```sh\nsudo systemctl edit y\nthree\n```\n";
         assert_eq!(commands(page, 1), "one\ntwo\nthree\n");
-        assert_eq!(added(page), "x\n");
     }
 }

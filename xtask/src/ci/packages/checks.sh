@@ -152,24 +152,6 @@ check_all http://127.0.0.1/
 asking http://127.0.0.1/ "$of_http"
 upgrade
 asked
-
-# Records that the kernel keeps, by what the page has a person add to a unit.
-override=/etc/systemd/system/sidelong-node@s1.service.d
-mkdir -p $override
-cat > $override/override.conf <<'INI'
-@RECORDS@Environment=SIDELONG_LOG=info
-INI
-systemctl daemon-reload
-systemctl restart sidelong-node@s1
-logged() {
-    journalctl --no-pager --unit=sidelong-node@s1 | grep "$1"
-}
-if [ -e /sys/kernel/btf/vmlinux ]; then
-    until_so logged 'load by rdma-sync'
-    until_so is_well http://127.0.0.1/
-else
-    echo 'skipped: this kernel has no types (BTF), so that it keeps no records'
-fi
 @REMOVE@
 nothing_left
 
