@@ -22,7 +22,7 @@ const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 /// The client comes again until the server listens.
 const DEVICE: &str = "ibv_devinfo -d rxe0; ib_read_lat -d rxe0 >/dev/null & until ib_read_lat -d rxe0 localhost; do sleep 1; done";
 
-/// Tests of a package's binary `it`: what `cargo test` builds it with, the package, and the options of the harness.
+/// Tests of a package's binary `it`: by what cargo builds it among others, the package, and the options of the harness.
 type Tests<'a> = (&'a [&'a str], &'a str, &'a [&'a str]);
 
 /// One guest: its device, tests, and what operations cost beside perftest. That it can be told, not what it is.
@@ -30,9 +30,9 @@ pub(super) fn one(run: &mut Run, tests: &[Tests<'_>]) -> Result<(), Failure> {
     let program = steps::built(run, "release/sidelong-lab")?;
     let mut script = format!("{DEVICE}\n");
     let mut built = Vec::new();
-    for (options, package, harness) in tests {
-        let it = |options: &[&str]| run.cargo(&[&["test", "--locked", "--test", "it"], options].concat());
-        let (all, mut alone) = (it(options), it(&[&["-p", package], *options, &["--"], *harness].concat()));
+    for (words, package, harness) in tests {
+        let it = ["-p", package, "--test", "it", "--"];
+        let (all, mut alone) = (run.cargo(words), run.cargo(&[words, &it[..], harness].concat()));
         let mut binaries = run.build_tests(&all)?;
         binaries.retain(|binary| binary.name == format!("-p {package} --test it"));
         script.extend(binaries.iter().map(|binary| run_binary(binary, harness)));

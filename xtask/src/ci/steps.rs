@@ -400,8 +400,9 @@ fn lab_rows(run: &Run, words: &[&str], id: &str, limit: Duration) -> Result<Stri
 
 /// Tests of a record that the kernel keeps, as a guest's CPUs may also be taken offline, and those that need a device.
 fn guest(run: &mut Run) -> Result<(), Failure> {
-    // As the steps `soak` and `test` have built them: another selection of packages has other features, and is built anew.
-    let kernel = &["-p", "sidelong-load", "--release"][..];
+    // As the steps `soak` and `test` have built them: another selection of targets has other features, and is built anew.
+    let (kernel, all) =
+        (&["test", "--package", "sidelong-load", "--tests", "--release", "--locked"][..], &["test"][..]);
     guests::one(
         run,
         &[
@@ -418,10 +419,10 @@ fn guest(run: &mut Run) -> Result<(), Failure> {
                     "in_a_minute",
                 ],
             ),
-            (&[], "sidelong-fabric", &["conformance::verbs::"]),
-            (&[], "sidelong-fabric", &["verbs::", "--skip", "conformance::"]),
+            (all, "sidelong-fabric", &["conformance::verbs::"]),
+            (all, "sidelong-fabric", &["verbs::", "--skip", "conformance::"]),
             (
-                &[],
+                all,
                 "sidelong",
                 &["machines::over_verbs::", "caches::over_verbs::", "cache_histories::histories_over_verbs"],
             ),
