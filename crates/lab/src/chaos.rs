@@ -218,13 +218,12 @@ fn endure(bench: &Bench<'_>, stage: &Stage, seed: u64, faults: &[Fault]) -> Resu
         }
         let commands = commands.join().expect("it does not panic")?;
         let mut seen = stage.words()?;
-        let mut unrest = Vec::new();
-        let settled = settle(bench, stage, (&mut seen, &mut unrest), &mut ended, |_| stage.serves())?;
+        let (settled, unrest) = settle(bench, stage, &mut seen, &mut ended, |_| stage.serves())?;
         let mut stuck: Vec<_> =
             put_back(bench, stage, &mut seen)?.into_iter().filter(|(_, said)| !said.is_empty()).collect();
         std::thread::sleep(CALM);
         let is_whole = |look: &Look| look.all_serve() && stage.serves();
-        if settle(bench, stage, (&mut seen, &mut Vec::new()), &mut ended, is_whole)?.is_none() {
+        if settle(bench, stage, &mut seen, &mut ended, is_whole)?.0.is_none() {
             stuck.push(("at the end".into(), "it does not come to rest, or a node serves no site".into()));
         }
         Ok(Endured { made, settled, unrest, commands, stuck, ended })
@@ -326,15 +325,15 @@ fn change(stage: &Stage, seed: u64, calm: &AtomicBool) -> Result<Vec<(String, St
     Ok(done)
 }
 
-/// How long it takes until nothing is under way any more, and `also` holds. Says what is not at rest meanwhile.
+/// How long it takes until nothing is under way any more, and `also` holds; and what is not at rest meanwhile, and since when.
 fn settle(
     bench: &Bench<'_>,
     stage: &Stage,
-    (seen, unrest): (&mut Words, &mut Vec<String>),
+    seen: &mut Words,
     ended: &mut Vec<String>,
     also: impl Fn(&Look) -> bool,
-) -> Result<Option<Duration>> {
-    let healed = Instant::now();
+) -> Result<(Option<Duration>, Vec<String>)> {
+    let (healed, mut unrest) = (Instant::now(), Vec::<String>::new());
     while healed.elapsed() < SETTLE_MAX {
         bench.go_on()?;
         ended.extend(stage.tend()?);
@@ -342,7 +341,7 @@ fn settle(
         let took = look.until.saturating_duration_since(healed);
         let what = look.unrest();
         if what.is_empty() && also(&look) {
-            return Ok(Some(took));
+            return Ok((Some(took), unrest));
         }
         let what = if what.is_empty() { "all but a proxy".to_owned() } else { what };
         if unrest.last().is_none_or(|last| !last.ends_with(&what)) {
@@ -350,7 +349,7 @@ fn settle(
         }
         std::thread::sleep(POLL);
     }
-    Ok(None)
+    Ok((None, unrest))
 }
 
 /// Commands that succeed once all is well: all nodes are there, and none is held or pinned, so that each serves a site again.

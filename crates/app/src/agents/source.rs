@@ -164,13 +164,10 @@ impl Source {
         let mut plan = plan(&endpoints, &members, spare, &mut self.absent, Instant::now());
         let Plan { join, go, leave } = &plan;
         let wanted: BTreeSet<_> = join.iter().chain(go).map(|member| &member.name).chain(leave).collect();
-        let mut undone = std::mem::take(&mut self.undone);
-        undone.retain(|name, _| wanted.contains(name) || self.holds().contains_key(name));
-        self.undone = undone;
-        let now = Instant::now();
-        let is_due = |name: &String| self.undone.get(name).is_none_or(|undone| undone.again <= now);
-        plan.join.retain(|member| is_due(&member.name));
-        plan.go.retain(|member| is_due(&member.name));
+        let held: BTreeSet<_> = self.holds().keys().cloned().collect();
+        self.undone.retain(|name, _| wanted.contains(name) || held.contains(name));
+        plan.join.retain(|member| self.is_due(&member.name));
+        plan.go.retain(|member| self.is_due(&member.name));
         // A person may have removed one.
         self.holds().retain(|name, _| cluster.nodes.values().any(|node| node.name == *name));
         // All is tried, whatever fails.
@@ -186,6 +183,11 @@ impl Source {
         };
         self.remove(&plan.leave, &of(State::Ready), &of(State::Unready));
         Ok(())
+    }
+
+    /// Whether it is time to try what could not be done for that node, if there is anything.
+    fn is_due(&self, name: &str) -> bool {
+        self.undone.get(name).is_none_or(|undone| undone.again <= Instant::now())
     }
 
     /// Notes that something could not be done.
@@ -231,8 +233,7 @@ impl Source {
             }
         }
         failed.into_iter().for_each(|(name, why)| self.failed(&name, why));
-        let now = Instant::now();
-        back.retain(|(name, _)| self.undone.get(name).is_none_or(|undone| undone.again <= now));
+        back.retain(|(name, _)| self.is_due(name));
         for (name, former) in back {
             let newest = Roster::read(&self.run).ok_or_else(|| Failure::new("the roster cannot be read"));
             let given = newest.and_then(|newest| match former {
@@ -249,8 +250,7 @@ impl Source {
                 }
             }
         }
-        let is_due = |name: &&String| self.undone.get(*name).is_none_or(|undone| undone.again <= now);
-        let due: Vec<_> = leave.iter().filter(is_due).cloned().collect();
+        let due: Vec<_> = leave.iter().filter(|name| self.is_due(name)).cloned().collect();
         for name in &due {
             let mut holds = self.holds();
             let begun = holds.values().filter(|leaving| matches!(leaving.how_far, Hold::Begun)).count();

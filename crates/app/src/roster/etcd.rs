@@ -324,10 +324,17 @@ impl Entries {
         Ok(stored)
     }
 
-    fn forget_old(&mut self) -> Result<(), Failure> {
+    /// The entries of the history, oldest first, each with its epoch.
+    fn versions(&mut self) -> Result<Vec<(u64, Entry)>, Failure> {
         let keys = self.history_keys();
-        let versions = self.client.get(Keys::Under(&keys))?.entries;
-        for old in versions.iter().rev().skip(HISTORY_MAX) {
+        let entries = self.client.get(Keys::Under(&keys))?.entries.into_iter();
+        let versions =
+            entries.filter_map(|entry| Some((entry.key.strip_prefix(&*keys)?.parse().ok()?, entry)));
+        Ok(versions.collect())
+    }
+
+    fn forget_old(&mut self) -> Result<(), Failure> {
+        for (_, old) in self.versions()?.iter().rev().skip(HISTORY_MAX) {
             self.client.transact(&[], &[Then::Delete(&old.key)])?;
         }
         Ok(())
@@ -335,12 +342,7 @@ impl Entries {
 
     /// Takes the files of these epochs out of the history.
     pub(super) fn forget(&mut self, epochs: Range<u64>) -> Result<(), Failure> {
-        let keys = self.history_keys();
-        let epoch_of = |key: &str| key.strip_prefix(&*keys)?.parse().ok();
-        let versions = self.client.get(Keys::Under(&keys))?.entries;
-        for entry in
-            versions.iter().filter(|entry| epoch_of(&entry.key).is_some_and(|of| epochs.contains(&of)))
-        {
+        for (_, entry) in self.versions()?.iter().filter(|(epoch, _)| epochs.contains(epoch)) {
             self.client.transact(&[], &[Then::Delete(&entry.key)])?;
         }
         Ok(())
@@ -348,16 +350,14 @@ impl Entries {
 
     /// The files that the cluster went by, oldest first; the last is the present one.
     pub(super) fn history(&mut self) -> Result<Vec<Version>, Failure> {
-        let keys = self.history_keys();
-        let versions = self.client.get(Keys::Under(&keys))?.entries;
-        let version = |key: &str, value: Vec<u8>| {
-            let epoch = key.strip_prefix(&*keys)?.parse().ok()?;
-            let (value, _) = self.opened(key, value)?;
+        let versions = self.versions()?.into_iter();
+        let version = |(epoch, Entry { key, value, .. }): (u64, Entry)| {
+            let (value, _) = self.opened(&key, value)?;
             let (head, text) = value.strip_prefix(TITLE)?.split_once('\n')?;
             let Written { at, by } = serde_json::from_str(head).ok()?;
             Some(Version { epoch, at, by, text: text.to_owned() })
         };
-        Ok(versions.into_iter().filter_map(|entry| version(&entry.key, entry.value)).collect())
+        Ok(versions.filter_map(version).collect())
     }
 
     /// Waits for a roster that is stored after `last`, for so many turns at most, or until `is_over` after one of them. Says when it
