@@ -291,24 +291,31 @@ static int open_file(struct file *of, uint32_t kind, char why[SIDELONG_WHY_BYTES
     return wrong ? fails(why, EPROTO, of->path, wrong) : 0;
 }
 
+/* The length of the counts' region of so many nodes. */
+static size_t workers_bytes(size_t nodes)
+{
+    size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
+
+    return sizeof(struct workers_region) + nodes * sizeof(struct worker_node) + SLOTS * slot;
+}
+
 /* Whether the regions are as long as those of so many nodes, sites and servers; those of the next release may be longer. */
 static bool fit(const struct choice_region *choice, const struct region_header *workers)
 {
     size_t nodes = choice->nodes, sites = choice->sites, servers = choice->servers;
     size_t choice_bytes = sizeof(struct choice_region) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
                           + nodes * sizeof(struct choice_node) + servers * sizeof(struct choice_server);
-    size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
-    size_t workers_bytes = sizeof(struct workers_region) + nodes * sizeof(struct worker_node) + SLOTS * slot;
 
     return nodes <= NODES_MAX && sites <= SITES_MAX && servers <= SERVERS_MAX && choice_bytes <= choice->header.len
-           && workers_bytes <= workers->len;
+           && workers_bytes(nodes) <= workers->len;
 }
 
-/* Maps both files; NULL, with errno, if that is impossible. */
+/* Maps both files, or private memory if that of the counts is not open; NULL, with errno, if that is impossible. */
 static struct mapping *map_files(const struct file files[2])
 {
     const struct choice_region *begin = &files[0].begin;
     size_t kept = begin->header.len / sizeof(uint64_t) * sizeof(uint64_t);
+    int flags = files[1].file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     struct mapping *map = calloc(1, sizeof(*map) + 2 * kept);
 
     if (!map)
@@ -316,7 +323,7 @@ static struct mapping *map_files(const struct file files[2])
     map->choice_bytes = begin->header.len;
     map->workers_bytes = files[1].begin.header.len;
     map->choice = mmap(NULL, map->choice_bytes, PROT_READ, MAP_SHARED, files[0].file, 0);
-    map->workers = mmap(NULL, map->workers_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, files[1].file, 0);
+    map->workers = mmap(NULL, map->workers_bytes, PROT_READ | PROT_WRITE, flags, files[1].file, 0);
     if (map->choice == MAP_FAILED || map->workers == MAP_FAILED) {
         int error = errno;
         if (map->choice != MAP_FAILED)
@@ -337,6 +344,7 @@ static struct mapping *map_files(const struct file files[2])
     map->servers = (uint32_t)begin->servers;
     map->kept_words = kept / sizeof(uint64_t);
     map->slot = NO_SLOT_YET;
+    map->is_lost = files[1].file < 0;
     return map;
 }
 
@@ -375,6 +383,15 @@ static void keep(struct mapping *map)
         atomic_store(&map->kept_at, other);
 }
 
+/*
+ * Whether an open choice is of another life of the front than a mapping that is lost. A process may have been forked with one that was lost
+ * before: it has not heard what all others have, and the counts may be lost now.
+ */
+static bool tells_more(const struct file *choice, const struct mapping *map)
+{
+    return map && atomic_load(&map->is_lost) && choice->begin.header.incarnation != atomic_load(&map->life);
+}
+
 /* Opens the files anew, if they are others than those that are mapped. Under `changing`. */
 static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 {
@@ -393,8 +410,17 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
     if (place == MAPPINGS_MAX)
         return fails(why, ENOMEM, front->prefix, "its files were replaced too often: restart the proxy");
     int error = open_file(&files[0], KIND_CHOICE, why);
-    if (!error)
+    if (!error) {
         error = open_file(&files[1], KIND_WORKERS, why);
+        if ((error == ENOENT || error == EPROTO) && tells_more(&files[0], map)) {
+            /* Private memory takes the place of the counts. */
+            error = 0;
+            if (files[1].file >= 0)
+                close(files[1].file);
+            files[1].file = -1;
+            files[1].begin.header.len = workers_bytes(files[0].begin.nodes);
+        }
+    }
     if (!error && !fit(&files[0].begin, &files[1].begin.header))
         error = fails(why, EPROTO, front->prefix, "the two regions are not of one front: it may be starting");
     /* A front that begins anew has not said yet who serves which site; what the last one said still holds. */
@@ -449,7 +475,13 @@ static RARE struct mapping *look_again(sidelong_front *front, uint64_t now_ns)
     if (map && map->choice->header.magic != MAGIC)
         lose(map, true);
     bool lost = map && atomic_load_explicit(&map->is_lost, memory_order_relaxed);
-    if (is_due(&front->tried_ns, now_ns, lost ? REOPEN_LOST_NS : REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
+    if (lost) {
+        /* A request may have no server, so another thread's look is waited for. */
+        pthread_mutex_lock(&changing);
+        if (is_due(&front->tried_ns, now_ns, REOPEN_LOST_NS))
+            attach(front, why);
+        pthread_mutex_unlock(&changing);
+    } else if (is_due(&front->tried_ns, now_ns, REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
         attach(front, why);
         pthread_mutex_unlock(&changing);
     }
