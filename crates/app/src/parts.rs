@@ -285,7 +285,8 @@ impl Parts {
     pub(crate) fn links(&self, own: Option<part::Front>) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let room = (self.cluster.capacity.nodes, self.board_map());
-        let mut links = Links::new(directory, initiator, room, &self.members.load());
+        let mut links =
+            Links::new(directory, initiator, room, &self.members.load()).patient(self.longest_for_links());
         if let Some((slot, region, predecessor)) = own {
             links = links.of_front(slot, region, predecessor);
         }
@@ -296,7 +297,13 @@ impl Parts {
     pub fn read_only_links(&self) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let room = (self.cluster.capacity.nodes, self.board_map());
-        Ok(Links::read_only(directory, initiator, room, &self.members.load()))
+        Ok(Links::read_only(directory, initiator, room, &self.members.load())
+            .patient(self.longest_for_links()))
+    }
+
+    /// How long a scan may wait for a link, so that it ends long before records are too old and leases lost.
+    fn longest_for_links(&self) -> Duration {
+        self.cluster.load.stale.min(self.cluster.reconfig.lease) / 6
     }
 
     /// The slot of an edge or front.

@@ -37,7 +37,7 @@ const CHECKS_MAX: usize = 16;
 const SILENT_FOR: u32 = 5;
 
 /// Links that a scan tries to make before it checks the clock, so that a few links take the same path on a slow
-/// machine.
+/// machine. One whose longest wait is more than the default has no need of that.
 const UNTIMED_TRIES: usize = 32;
 
 /// How long a scanner waits, and how often it retries.
@@ -202,6 +202,11 @@ impl Scanner {
         self.schedule.set_pace(pace);
     }
 
+    /// Waits longer for new links, [`Patience::links`], if that is longer than before.
+    pub fn wait_for_links(&mut self, longest: Duration) {
+        self.patience.links = self.patience.links.max(longest);
+    }
+
     /// Links to a region from the next scan on. Targets in the same region share one link, until each has
     /// [left](Self::unlink) it.
     pub fn link(&mut self, target: &Target<'_>) -> LinkRef {
@@ -300,13 +305,14 @@ impl Scanner {
     }
 
     /// Whether it is proven that the process which exposes the region has ended ([`Directory::has_ended`]). If the link is down it is
-    /// tried at once, unless the last attempt was met by silence and the pause after it is not over.
+    /// tried at once, unless the last attempt at it, or at its machine, was met by silence and the pause after it is not over.
     pub fn has_ended(&mut self, link: LinkRef) -> bool {
         let tried = &self.links[link.index()];
         match tried.id() {
             Some(id) => !self.initiator.is_exposed(id),
             None => {
-                let is_time = tried.found_nobody() || tried.is_due(self.now);
+                let is_time =
+                    (tried.found_nobody() || tried.is_due(self.now)) && !self.is_silent(link, self.now);
                 let made = is_time.then(|| self.connect(link, self.now));
                 let tried = &self.links[link.index()];
                 let failed = made.and_then(Result::err);
@@ -401,31 +407,24 @@ impl Scanner {
     /// Makes the links that are down and due, those first that have waited longest.
     ///
     /// A peer that cannot be reached may have used up the whole wait, so the remaining links are left for the next
-    /// scan: the thread may hold a lease. After a wait in vain no link to that machine is made for a while.
+    /// scan: the thread may hold a lease.
     fn heal(&mut self, now: Time) {
         if self.wanting.is_empty() {
             return;
         }
-        self.silent.retain(|(_, until)| now < *until);
-        let due = |link: &LinkRef| self.links[link.index()].is_due(now) && !self.is_silent(*link);
+        let due = |link: &LinkRef| self.links[link.index()].is_due(now) && !self.is_silent(*link, now);
         let mut due: Vec<_> = self.wanting.iter().copied().filter(due).collect();
         due.sort_by_key(|link| self.links[link.index()].due());
         let began = Instant::now();
+        let untimed = if self.patience.links > Patience::default().links { 1 } else { UNTIMED_TRIES };
         for (tried, link) in due.into_iter().take(self.patience.tries_max).enumerate() {
-            if tried >= UNTIMED_TRIES && began.elapsed() >= self.patience.links {
+            if tried >= untimed && began.elapsed() >= self.patience.links {
                 break;
             }
-            let before = Instant::now();
             match self.connect(link, now) {
                 // A missing key costs no time.
                 Ok(()) | Err(Error::NoKey { .. }) => {}
-                Err(_) => {
-                    let waited = before.elapsed();
-                    let machine = self.machine(link).filter(|_| waited >= self.patience.links / 2);
-                    let until = now.after(waited.min(self.patience.links) * SILENT_FOR);
-                    self.silent.extend(machine.map(|machine| (machine, until)));
-                    break;
-                }
+                Err(_) => break,
             }
         }
         self.wanting.retain(|link| {
@@ -441,12 +440,12 @@ impl Scanner {
     }
 
     /// Whether the last attempt at its machine was waited for in vain, a short time ago.
-    fn is_silent(&self, link: LinkRef) -> bool {
+    fn is_silent(&self, link: LinkRef, now: Time) -> bool {
         if self.silent.is_empty() {
             return false;
         }
         let machine = self.machine(link);
-        self.silent.iter().any(|(silent, _)| machine == Some(*silent))
+        self.silent.iter().any(|(silent, until)| machine == Some(*silent) && now < *until)
     }
 
     fn want(&mut self, link: LinkRef) {
@@ -455,13 +454,20 @@ impl Scanner {
         }
     }
 
-    /// Tries to make one link.
+    /// Tries to make one link. After a wait in vain no link to its machine is made for a while.
     fn connect(&mut self, link: LinkRef, now: Time) -> Result<(), Error> {
-        let link = &mut self.links[link.index()];
-        let old = link.id();
-        link.connect(&mut self.initiator, &*self.directory, self.patience.links, now)?;
+        let (began, longest) = (Instant::now(), self.patience.links);
+        let made = &mut self.links[link.index()];
+        let old = made.id();
+        if let Err(error) = made.connect(&mut self.initiator, &*self.directory, longest, now) {
+            let waited = began.elapsed().min(longest);
+            let machine = self.machine(link).filter(|_| waited >= longest / 2);
+            self.silent.retain(|(_, until)| now < *until);
+            self.silent.extend(machine.map(|machine| (machine, now.after(waited * SILENT_FOR))));
+            return Err(error);
+        }
         self.version += 1;
-        for item in link.items() {
+        for item in self.links[link.index()].items() {
             if old.is_some() {
                 self.schedule.unlinked(item);
             }

@@ -266,6 +266,13 @@ impl Links {
         self
     }
 
+    /// Waits longer for a new link than by default, if `longest` is more: one over verbs takes the work of two processes, which a slow machine
+    /// does not do in that time. A scan that makes links may take twice as long.
+    pub fn patient(mut self, longest: Duration) -> Self {
+        self.scanner.wait_for_links(longest);
+        self
+    }
+
     fn with_access(
         directory: Arc<dyn Directory>,
         initiator: Initiator,

@@ -86,15 +86,12 @@ impl Report {
         }
     }
 
-    /// Whether it is a move that could not succeed, whatever node and site it is of. While the board can be read, a word that was out of
-    /// reach is that of a node.
-    fn was_in_vain(&self, is_blind: bool) -> bool {
+    /// Whether it is a move whose node has drained for nothing, as each other one would.
+    fn was_in_vain(&self) -> bool {
         use Undrained::{Board, Unread, Unseen};
         let is_so = match self.outcome {
-            Outcome::Unreachable => is_blind,
-            outcome => {
-                matches!(outcome, Outcome::Behind | Outcome::NotDrained(Board | Unread(_) | Unseen(_)))
-            }
+            Outcome::NotDrained(why) => matches!(why, Board | Unread(_) | Unseen(_)),
+            outcome => matches!(outcome, Outcome::Behind | Outcome::LeaseLost),
         };
         is_so && self.plan().is_some()
     }
@@ -305,9 +302,9 @@ impl Mover {
         self.tasks.len() < self.tasks_max
     }
 
-    /// Whether a move may begin now: there is room, and no wait after moves in vain.
+    /// Whether a move may begin now: there is room, the board was read, and there is no wait after moves in vain.
     pub fn may_begin(&self, now: Time) -> bool {
-        self.has_room() && now >= self.setbacks.until
+        self.has_room() && !self.is_blind && now >= self.setbacks.until
     }
 
     /// Whether a move to the site, or its repair, is in progress.
@@ -513,7 +510,7 @@ impl Mover {
         let report = Report { task: *what, outcome, began: *began, ended: now };
         if report.moved() {
             self.setbacks = Setbacks::default();
-        } else if report.was_in_vain(self.is_blind) {
+        } else if report.was_in_vain() {
             self.setbacks.grow(report.began, now, self.timing.lease_ns());
         }
         if report.plan().is_none() && outcome != Outcome::Busy {
