@@ -1,5 +1,6 @@
 //! What the words of a cluster of several machines say, read from outside by one of its persons.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -109,19 +110,23 @@ impl Look {
         self.nodes.iter().all(|(_, said)| said.is_some_and(|said| said.serves))
     }
 
-    /// What is under way, or cannot be read, and which sites have fewer nodes than they keep, in words; empty if all rests.
-    pub fn unrest(&self) -> String {
+    /// The nodes that are on their way, the sites whose lock is held or that have fewer nodes than they keep, and what cannot be read, each with
+    /// what it does. None if all rests.
+    pub fn unrest(&self) -> BTreeMap<String, &'static str> {
         let nodes = self.nodes.iter().filter_map(|(name, said)| match said {
-            None => Some(format!("{name} is not read")),
-            Some(said) => said.moves.then(|| format!("{name} moves")),
+            None => Some((name.clone(), "is not read")),
+            Some(said) => said.moves.then(|| (name.clone(), "moves")),
         });
-        let sites = self.sites.iter().filter_map(|site| match site.is_settled {
-            Some(true) if self.serving(site.slot) >= site.floor => None,
-            Some(true) => Some(format!("site {} is below its floor", site.slot)),
-            Some(false) => Some(format!("site {} is locked, or its budget is wrong", site.slot)),
-            None => Some(format!("site {} is not read", site.slot)),
+        let sites = self.sites.iter().filter_map(|site| {
+            let what = match site.is_settled {
+                Some(true) if self.serving(site.slot) >= site.floor => return None,
+                Some(true) => "is below its floor",
+                Some(false) => "is locked, or its budget is wrong",
+                None => "is not read",
+            };
+            Some((format!("site {}", site.slot), what))
         });
-        nodes.chain(sites).collect::<Vec<_>>().join(", ")
+        nodes.chain(sites).collect()
     }
 }
 

@@ -188,7 +188,7 @@ fn make(
         let from = Instant::now();
         let mut refused = work()?;
         // Clients ask all fronts meanwhile.
-        if settle(bench, stage, &mut seen, ended, |_| true)?.0.is_none() {
+        if settle(bench, stage, &mut seen, ended, |_| true)?.all.is_none() {
             refused += "it does not come to rest";
         }
         changes.push(Change { kind, from, until: Instant::now(), refused });
