@@ -271,7 +271,10 @@ impl MemoryAdapter {
                     "files by which the proxy is controlled were truncated, overwritten or removed by another process, and are made anew"
                 );
                 let whole_at = Some(now.after(self.cluster.drain_max));
+                // One that led its workers does so at once: without files they know no node.
+                let waits = self.waits;
                 *self = MemoryAdapter::over(regions, &self.cluster, whole_at, now);
+                self.waits = waits;
             }
             Err(why) if self.why_not.as_ref() != Some(&why) => {
                 tracing::error!(

@@ -237,6 +237,39 @@ fn a_node_has_left_a_site_for_workers_that_lose_the_choice_too() {
     assert_eq!(chosen_once_lost(&["workers", "choice"]), ["-1", "-1"]);
 }
 
+/// Also if a node has joined since, and was never read.
+#[test]
+fn workers_that_have_lost_files_are_led_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let map = ChoiceMap { servers: 2, ..cluster(2, Balance::Weighted).room };
+    let servers = (0..2).map(|node| (node, EncodedAddress([7, 0, node as u64]))).collect();
+    let cluster = AdapterCluster { room: map, servers, ..cluster(2, Balance::Weighted) };
+    let (described, lives) = (cluster.clone(), AtomicU64::new(1));
+    let exposes: Exposure = Box::new(move || {
+        let instance = Instance::alone(lives.fetch_add(1, Ordering::Relaxed));
+        MemoryAdapter::regions(&host, "web", &described, instance).map_err(|error| error.to_string())
+    });
+    let at = |s| Time::from_ns(1).after(Duration::from_secs(s));
+    let mut adapter = MemoryAdapter::exposed_by(exposes, &cluster, at(0)).unwrap();
+    let view = View::new(2, SITES, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
+    let serving = Ownership::serving(SiteId::new(0), 1);
+    view.observe(NodeId::new(0), Some(serving), sidelong_policy::index::Reading::default());
+    view.relist();
+    let led_at = |adapter: &mut MemoryAdapter, now| {
+        adapter.count(&view, &[], now);
+        adapter.show(&view, None, now);
+        adapter.choice.load(ChoiceMap::TIME)
+    };
+    assert_eq!(led_at(&mut adapter, at(0)), 0);
+    assert_eq!(led_at(&mut adapter, at(2)), at(2).as_ns());
+    for name in ["choice", "workers"] {
+        let path = directory.path().join(format!("web.{name}.region"));
+        std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+    assert_eq!(led_at(&mut adapter, at(3)), at(3).as_ns());
+}
+
 #[test]
 fn the_library_admits_as_an_edge_does() {
     const fn word(part: u64, turn: u64, why: u64) -> u64 {
