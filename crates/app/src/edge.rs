@@ -56,6 +56,8 @@ pub struct EdgeOptions {
     pub access_log_reopen: Arc<AtomicBool>,
     /// Whether it takes over from another process of this machine that runs the edge, if there is one.
     pub takes_over: bool,
+    /// Set if that process cannot be taken over from, but by stopping it first.
+    pub stop_first: Arc<AtomicBool>,
 }
 
 /// Starts an edge. It is ready once its events say so.
@@ -102,6 +104,10 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
         match handover::inherit(&parts.run, &spec.name, &alike, drain_max)? {
             Heir::OfNobody => {}
             Heir::OfNewerRoster => return Ok(None),
+            Heir::OfOther(why) => {
+                options.stop_first.store(true, Ordering::Relaxed);
+                return Err(why);
+            }
             Heir::Of(inherited) => {
                 listener = listener.or(Some(inherited.listener));
                 (before, locks) = (Some(inherited.before), inherited.locks);
@@ -179,6 +185,8 @@ fn attempt(spec: &PartSpec, options: &EdgeOptions) -> Result<Option<Running>, Fa
             let how = told.next().await;
             // While anybody has the socket, clients connect, though nobody accepts.
             drop(taken(&accepting));
+            // Its requests may take as long as those of this process.
+            before.iter().for_each(|before| before.finish());
             how
         });
         drop(taken(&outward));

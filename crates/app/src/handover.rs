@@ -292,6 +292,8 @@ pub(crate) enum Heir {
     OfNobody,
     /// The other goes by a newer roster.
     OfNewerRoster,
+    /// The other cannot hand over to this one: it is to be stopped first.
+    OfOther(Failure),
     Of(Inherited),
 }
 
@@ -299,7 +301,7 @@ pub(crate) enum Heir {
 /// may take as long as `drain_max`, or if it goes by an older roster.
 ///
 /// # Errors
-/// If it does not answer as it should, cannot be taken over from, or runs another edge of that name.
+/// If it does not answer as it should, or not in time.
 pub(crate) fn inherit(
     run: &RunDirectory,
     edge: &str,
@@ -347,7 +349,11 @@ pub(crate) fn inherit(
         let epoch = epoch.and_then(|(_, epoch)| epoch.parse::<u64>().ok());
         match (&*told, epoch) {
             (LATER, _) => "it, or the process before it, has not ended yet".clone_into(&mut why),
-            (NEVER, _) => return Err(failed("its memory is a device's, or is not shared: stop it first")),
+            (NEVER, _) => {
+                return Ok(Heir::OfOther(failed(
+                    "its memory is a device's, or is not shared: stop it first",
+                )));
+            }
             (_, Some(epoch)) if epoch < alike.epoch => {
                 why =
                     format!("it goes by the file of epoch {epoch}, and this one by that of {}", alike.epoch);
@@ -357,9 +363,9 @@ pub(crate) fn inherit(
         }
     };
     let Some(words) = told.strip_prefix(&*own).filter(|_| !files.is_empty()) else {
-        return Err(failed(&format!(
+        return Ok(Heir::OfOther(failed(&format!(
             "it goes by another file: it says \"{told}\", and this one \"{own}\"; stop it first"
-        )));
+        ))));
     };
     let mut files = files.into_iter();
     let mut next = || files.next().ok_or_else(|| failed("it hands over too little"));

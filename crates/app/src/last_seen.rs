@@ -4,7 +4,7 @@
 //! Movers repair any legal word, so that nothing else than the answers of the fronts is needed. No node lands at another site before all
 //! fronts have seen that it leaves. So if the newest that a front has seen of it is that it serves, it serves that site. If it is
 //! that the node is on its way, a front that says nothing may have seen where it came, and may send it requests of that site. Such a front is waited
-//! for. So is any front that says nothing if the others have not seen a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know. If the
+//! for. So is one that has seen more, and goes by an older roster: that may mean another node of the name. So is any front that says nothing if the others have not seen a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know. If the
 //! fronts that answer have never seen such a node, as after a power failure of all machines, it does not wait for the others for ever: it begins
 //! as the file says.
 
@@ -21,7 +21,7 @@ use crate::fabric::{Exposer, LAST_SEEN, control};
 use crate::parts::Parts;
 use crate::roster::{SeenEpoch, answered, of_all};
 
-/// Longest wait for fronts that go by an older roster.
+/// Longest wait for fronts that have seen more and go by an older roster, from when on nothing else is waited for.
 const ADOPT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for fronts that say nothing.
 const SILENT_MAX: Duration = Duration::from_secs(10);
@@ -55,18 +55,22 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
     let (control, began) = (control(&parts.cluster).ok()?, Instant::now());
     let begun = SeenEpoch::of(node, &parts.cluster, &parts.run).read();
     let has_begun = begun > 0 || parts.run.ended(&words_region(node)).is_some();
-    let mut was_told = false;
+    let (mut was_told, mut behind) = (false, None);
     let (own, site) = loop {
         let Told { answers, silent, is_heard } = ask(&control, parts, node);
         let told: Vec<_> = answers.iter().filter_map(|told| decoded(told)).collect();
         let known = newest(&told, parts.cluster.epoch);
-        let waits = silent.is_some() && !is_known(known.map(|(own, _)| own), has_begun);
-        match known {
-            _ if waits && began.elapsed() >= SILENT_MAX => return unsaid(is_heard, !told.is_empty()),
-            _ if waits => {}
-            Some((own, site)) => break (own, site.to_owned()),
-            None if told.is_empty() || began.elapsed() >= ADOPT_MAX => return None,
-            None => {}
+        if silent.is_some() && !is_known(known.map(|(own, _)| own), has_begun) {
+            if began.elapsed() >= SILENT_MAX {
+                return unsaid(is_heard, !told.is_empty());
+            }
+        } else if is_behind(&told, known.map(|(own, _)| own), parts.cluster.epoch) {
+            if behind.get_or_insert_with(Instant::now).elapsed() >= ADOPT_MAX {
+                return unsaid(is_heard, true);
+            }
+        } else {
+            let (own, site) = known?;
+            break (own, site.to_owned());
         }
         if let Some(front) = silent.filter(|_| !std::mem::replace(&mut was_told, true)) {
             tracing::warn!(
@@ -104,7 +108,7 @@ fn is_known(newest: Option<Ownership>, has_begun: bool) -> bool {
     }
 }
 
-/// As what a node begins if a front that says nothing was waited for in vain: free, which any mover may end, since nobody says where it came. If there
+/// As what a node begins if a front that says nothing, or goes by an older roster, was waited for in vain: free, which any mover may end, since nobody says where it came. If there
 /// are fronts that answer, and none has seen it, it begins as the file says.
 fn unsaid(is_heard: bool, is_seen: bool) -> Option<(NodeState, Option<SiteId>)> {
     if is_heard && !is_seen { None } else { Some((NodeState::Free, None)) }
@@ -115,6 +119,12 @@ fn unsaid(is_heard: bool, is_seen: bool) -> Option<(NodeState, Option<SiteId>)> 
 fn newest<'a>(told: &[(u64, Ownership, &'a str)], epoch: u64) -> Option<(Ownership, &'a str)> {
     let by_it = told.iter().filter(|(of, ..)| *of >= epoch);
     by_it.max_by_key(|(_, own, _)| own.generation).map(|(_, own, site)| (*own, *site))
+}
+
+/// Whether a front has seen more than the `newest`, by a roster that is older than `epoch`.
+fn is_behind(told: &[(u64, Ownership, &str)], newest: Option<Ownership>, epoch: u64) -> bool {
+    let mut older = told.iter().filter(|(of, ..)| *of < epoch);
+    older.any(|(_, own, _)| newest.is_none_or(|newest| own.generation > newest.generation))
 }
 
 /// As what a node begins that is not held any more. No request is left there, so any site may have it.
@@ -181,5 +191,11 @@ mod tests {
         let told = [(4, word(NodeState::Serving, 9), "old"), (5, leaves, "alpha"), (6, serves, "beta")];
         assert_eq!(newest(&told, 5).unwrap().0.generation, 7);
         assert_eq!(newest(&told[..1], 5), None);
+        // By an older roster it may mean another node of the name, and may also have seen where this one came.
+        let newest_of = |told, epoch| newest(told, epoch).map(|(own, _)| own);
+        assert!(is_behind(&told, newest_of(&told, 5), 5));
+        assert!(is_behind(&told[..1], None, 5));
+        assert!(!is_behind(&told[1..], newest_of(&told[1..], 6), 6));
+        assert!(!is_behind(&told, newest_of(&told, 4), 4));
     }
 }

@@ -140,7 +140,7 @@ impl Command {
             Command::Remove(args) => remove::run(args, is_quiet),
             Command::Node(args) => run_part(args, part::node),
             Command::Agents(args) => agents::run(args),
-            Command::Edge(args) => tell(args.part.events, part::edge(args)),
+            Command::Edge(args) => return tell(args.part.events, part::edge(args)),
             Command::Front(args) => match &args.ask {
                 Some(ask) => front::ask(ask),
                 None => {
@@ -163,7 +163,7 @@ fn run_part(args: &PartArgs, run: fn(&PartArgs) -> Result<(), Failure>) -> Resul
 }
 
 /// Reports a failure as an event too, if a part prints events.
-fn tell(events: bool, done: Result<(), Failure>) -> Result<(), Failure> {
+fn tell<T>(events: bool, done: Result<T, Failure>) -> Result<T, Failure> {
     if let (true, Err(Failure(reason))) = (events, &done) {
         event::print(&Event::Failed { reason: reason.clone() });
     }

@@ -1,7 +1,7 @@
 //! The programs `sidelong`, for operators, and `sidelong-lab`, for research: their commands, and their exit codes.
 //!
 //! A command that fails prints one line on standard error and exits with 2. A command that was interrupted before its results
-//! were complete exits with 130.
+//! were complete exits with 130. `sidelong doctor` and `sidelong edge --takeover` say more by theirs.
 #![forbid(unsafe_code)]
 
 mod agents;

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use clap::Args;
@@ -49,6 +50,9 @@ pub(crate) struct PartArgs {
     pub(crate) join_cgroup: Option<PathBuf>,
 }
 
+/// Exit code of an edge that cannot take over from the process that runs it, so that this is to be stopped first.
+const STOP_FIRST: u8 = 3;
+
 #[derive(Args)]
 #[command(after_help = EDGE_END)]
 pub(crate) struct EdgeArgs {
@@ -73,7 +77,8 @@ file (sidelong reload). On SIGUSR1 it opens its access log anew.
 It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json logs JSON (docs/running.md).
 
 With --takeover no connection is refused and no request is lost. The process before serves the connections that it has, each until its
-next response, and ends once they are closed. If a third process takes over, the first ends as by SIGTERM.
+next response, and ends once they are closed. If a third process takes over, the first ends as by SIGTERM. If the process before is to be
+stopped first, as over RDMA, the command changes nothing and exits with 3.
 
 Examples:
   sidelong edge edge1 --config cluster.toml
@@ -100,7 +105,7 @@ pub(crate) fn node(args: &PartArgs) -> Result<(), Failure> {
 }
 
 /// Runs an edge.
-pub(crate) fn edge(EdgeArgs { part: args, takeover }: &EdgeArgs) -> Result<(), Failure> {
+pub(crate) fn edge(EdgeArgs { part: args, takeover }: &EdgeArgs) -> Result<ExitCode, Failure> {
     end_with_parent(args.with_parent)?;
     // One that waits to take over is ended by a signal, and takes nothing over.
     let signals = (!takeover).then(Signals::take).transpose()?;
@@ -111,10 +116,25 @@ pub(crate) fn edge(EdgeArgs { part: args, takeover }: &EdgeArgs) -> Result<(), F
     let _held = parent::hold(args.with_parent, &cluster)?;
     let entry = cluster.edges.iter().find(|edge| edge.name == args.name);
     let listener = entry.map(|edge| handed_over(&edge.name, edge.listen)).transpose()?.flatten();
-    let options = EdgeOptions { listener, access_log_reopen, takes_over: *takeover };
-    let edge = edge::start(spec(args, cluster), options)?;
+    let stop_first = Arc::new(AtomicBool::new(false));
+    let options = EdgeOptions {
+        listener,
+        access_log_reopen,
+        takes_over: *takeover,
+        stop_first: Arc::clone(&stop_first),
+    };
+    let edge = match edge::start(spec(args, cluster), options) {
+        Err(Failure(why)) if stop_first.load(Ordering::Relaxed) => {
+            tracing::error!("{why}");
+            if args.events {
+                event::print(&Event::Failed { reason: why });
+            }
+            return Ok(ExitCode::from(STOP_FIRST));
+        }
+        started => started?,
+    };
     follow(signals.map_or_else(Signals::take, Ok)?, &edge, &args.config)?;
-    edge.wait()
+    edge.wait().map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs a front.

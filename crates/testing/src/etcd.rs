@@ -73,8 +73,24 @@ impl Etcd {
     }
 
     /// Takes all that a server has, which does not run.
-    pub fn wipe(&mut self, server: usize) {
+    pub fn wipe(&self, server: usize) {
         std::fs::remove_dir_all(&self.data[server]).unwrap();
+    }
+
+    /// Copies all that a server has, which does not run.
+    pub fn back_up(&self, server: usize) {
+        let copied = Command::new("cp").arg("-a").args([&self.data[server], &self.backup(server)]).status();
+        assert!(copied.unwrap().success(), "the data is copied");
+    }
+
+    /// Gives a server back what it had at [`back_up`](Self::back_up), and nothing else. It does not run.
+    pub fn restore(&self, server: usize) {
+        self.wipe(server);
+        std::fs::rename(self.backup(server), &self.data[server]).unwrap();
+    }
+
+    fn backup(&self, server: usize) -> PathBuf {
+        self.data[server].with_extension("backup")
     }
 
     fn client(&self) -> Client {

@@ -111,10 +111,13 @@ pub(super) const ON_DEMAND: &[Step] = &[
     },
     Step {
         name: "chaos-long",
-        proves: "the same for a minute each, 50 seeds; and simulated, while nodes leave and join, 200 seeds",
+        proves: "the same for a minute each, 50 seeds; and simulated, while nodes leave and join, 200 seeds; X2 and X3 run",
         run: |run| {
             long_tests(run, "sidelong-sim")?;
-            chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT)
+            chaos(run, &["--repeat", "50"], 20 * CHAOS_LIMIT)?;
+            ["X2", "X3"]
+                .iter()
+                .try_for_each(|id| lab_rows(run, &["run", id, "--quick"], id, CHAOS_LIMIT).map(drop))
         },
     },
     Step {

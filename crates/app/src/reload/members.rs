@@ -125,7 +125,7 @@ pub(super) fn may_end(
             let proxy = entry.proxy;
             return Err(Failure::new(format!(
                 "nothing is changed, because {proxy} of front {name} may have requests: stop {proxy}, then the front, say \
-                 `sidelong remove {name} --lost`, and reload once more"
+                 `sidelong remove {name} --lost`, and try again"
             )));
         }
     }

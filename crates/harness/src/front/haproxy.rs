@@ -14,8 +14,11 @@ pub(crate) fn socket_line(entry: &FrontEntry) -> String {
     format!("global\n    stats socket {} mode 600 level admin\n", haproxy_socket(entry).display())
 }
 
-/// Where its Lua is installed.
-pub(crate) const LUA: &str = "/usr/local/share/sidelong/sidelong.lua";
+/// Where its Lua is installed: by the package, or by `make install`.
+pub(crate) fn lua() -> &'static Path {
+    let packaged = Path::new("/usr/share/sidelong/sidelong.lua");
+    if packaged.exists() { packaged } else { Path::new("/usr/local/share/sidelong/sidelong.lua") }
+}
 
 /// Likewise the lines that let its Lua, which is there, choose by the files of that prefix.
 pub(crate) fn lua_lines(prefix: &str, lua: &Path) -> String {

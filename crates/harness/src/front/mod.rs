@@ -65,7 +65,7 @@ pub fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         Proxy::Envoy => envoy::lines(&pools, Some((&prefix, entry.add_servers.is_some())), admits, None),
         Proxy::Haproxy => {
             let lua = match entry.controlled_by() {
-                ControlledBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
+                ControlledBy::Choose => haproxy::lua_lines(&prefix, haproxy::lua()),
                 ControlledBy::Weights => String::new(),
             };
             haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry), admits)

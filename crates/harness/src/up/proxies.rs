@@ -97,7 +97,7 @@ impl FrontMake {
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
             FrontMake::Haproxy if controlled_by == ControlledBy::Choose => {
                 has_lua(program)?;
-                ("sidelong.lua", Path::new(haproxy::LUA).parent().map(Path::to_owned), "haproxy")
+                ("sidelong.lua", haproxy::lua().parent().map(Path::to_owned), "haproxy")
             }
             FrontMake::Haproxy | FrontMake::Connect => return Ok(None),
         };

@@ -25,7 +25,7 @@ pub(super) struct Needs {
     pub(super) kernel_records: bool,
     /// Whether a front directs connections by BPF programs.
     pub(super) connect: bool,
-    /// Memory of caches and documents on this machine, in MiB.
+    /// Memory of caches and documents of this machine's parts that do not run, in MiB.
     pub(super) memory_mib: u64,
     pub(super) connections_max: u64,
     pub(super) run_dir: PathBuf,

@@ -181,8 +181,8 @@ fn run_directory(run: &RunPlace, needs: &Needs) -> Finding {
         RunPlace::Found { free_mib, .. } if *free_mib < needs.memory_mib => ill(
             Grade::Error,
             what,
-            format!("{path} has {free_mib} MiB left, and caches take {} MiB", needs.memory_mib),
-            "caches do not start, or end once it is full",
+            format!("{path} has {free_mib} MiB left, and what does not run takes {} MiB", needs.memory_mib),
+            "caches and nodes with documents do not start",
             format!("mount -o remount,size=... the file system of {path}, or lower memory_mb"),
         ),
         RunPlace::Found { is_memory: false, .. } => ill(
@@ -190,7 +190,7 @@ fn run_directory(run: &RunPlace, needs: &Needs) -> Finding {
             what,
             format!("{path} is on a disk"),
             "parts wait for the disk when it writes back what they change",
-            "set cluster.run_dir to a directory below /run or /dev/shm",
+            "set cluster.run_dir to a directory below /run; under the package's units, below /run/sidelong",
         ),
         RunPlace::Found { free_mib, .. } => good(what, format!("{path}, {free_mib} MiB free")),
     }

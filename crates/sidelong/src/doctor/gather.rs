@@ -51,7 +51,7 @@ pub(super) fn gather(config: &Path, parse: Parse) -> (Facts, Option<Cluster>) {
         Err(why) => return unusable(why),
     };
     if is_blind(&written.run_dir) {
-        let (needs, parts) = (needs(&written), parts(&written));
+        let (needs, parts) = (needs(&written, &[]), parts(&written));
         let facts = Facts {
             machine: machine(),
             is_blind: true,
@@ -70,14 +70,15 @@ pub(super) fn gather(config: &Path, parse: Parse) -> (Facts, Option<Cluster>) {
         Ok(cluster) => cluster,
         Err(why) => return unusable(why),
     };
+    let missing = missing(&cluster, &processes);
     let facts = Facts {
         machine: machine(),
         is_blind: false,
         file: (name, None),
-        needs: needs(&cluster),
+        needs: needs(&cluster, &missing),
         run: Some(run_place(&cluster.run_dir)),
         ports,
-        missing: missing(&cluster, &processes),
+        missing,
         processes,
         secret: secret(&cluster),
         parts: parts(&cluster),
@@ -106,16 +107,23 @@ fn machine() -> Machine {
     }
 }
 
-fn needs(cluster: &Cluster) -> Needs {
+/// `missing` are the parts that do not run here.
+fn needs(cluster: &Cluster, missing: &[(&str, String)]) -> Needs {
     let is_connect = |front: &sidelong_config::Front| {
         front.controls.as_ref().is_some_and(|entry| entry.proxy == Proxy::Connect)
     };
-    let caches = cluster.caches.values().filter(|cache| is_here(cache.listen));
+    let memory_mb = |(kind, name): &(&str, String)| match *kind {
+        "cache" => {
+            cluster.caches.values().find(|cache| cache.name == *name).map_or(0, |cache| cache.memory_mb)
+        }
+        "node" if cluster.cache.documents => cluster.cache.document_memory_mb,
+        _ => 0,
+    };
     Needs {
         fabric: cluster.fabric,
         kernel_records: cluster.load.scheme == Scheme::RdmaSync,
         connect: cluster.fronts.values().any(is_connect),
-        memory_mib: caches.map(|cache| u64::from(cache.memory_mb)).sum(),
+        memory_mib: missing.iter().map(|part| u64::from(memory_mb(part))).sum(),
         connections_max: cluster.limits.connections_max as u64,
         run_dir: cluster.run_dir.clone(),
     }

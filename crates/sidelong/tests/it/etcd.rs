@@ -423,6 +423,7 @@ fn it_goes_on_without_etcd_and_gives_back_what_etcd_has_lost() {
     assert_eq!(lacks(), 1.0);
 
     // Its data is gone.
+    let load = kept.load();
     kept.etcd.wipe(0);
     kept.etcd.begin(0);
     eventually("it is known", || kept.said("n2").contains("sidelong cluster restore"));
@@ -440,21 +441,26 @@ fn it_goes_on_without_etcd_and_gives_back_what_etcd_has_lost() {
     eventually("nothing is wrong", || kept.said("n2").is_empty() && lacks() == 0.0);
     let refused = kept.restore("n1").refused();
     assert!(refused.contains("etcd has lost nothing"), "{refused}");
-    let key = format!("/sidelong/{}/roster", kept.machines.cluster.file.cluster.name);
-    let before = kept.etcd.get(&key);
-    kept.machines.cluster.file.limits.retries = 2;
-    kept.apply().succeeded();
-    assert_eq!(kept.epochs(), [1003.0; 4]);
 
-    // It is older than what the parts go by.
-    kept.etcd.put(&key, &before);
-    let refused = kept.apply().refused();
+    // It is older than what the parts go by, as are etcd's revisions: a backup was restored.
+    kept.etcd.kill(0);
+    kept.etcd.back_up(0);
+    kept.etcd.begin(0);
+    kept.machines.cluster.file.limits.retries = 2;
+    until_it_succeeds(|| kept.apply());
+    assert_eq!(kept.epochs(), [1003.0; 4]);
+    kept.etcd.kill(0);
+    kept.etcd.restore(0);
+    kept.etcd.begin(0);
+    let refused = until_it_answers(|| kept.apply());
     assert!(
         refused.contains("etcd has an older file (epoch 1002), and the parts go by epoch 1003"),
         "{refused}"
     );
+    eventually("it is known", || kept.said("n2").contains("etcd has an older file"));
     let told = kept.ask(&["status"]).succeeded();
     assert!(told.contains("etcd has an older file"), "{told}");
+    assert_eq!(load.end(), Vec::<String>::new());
     // A part that starts with nothing at hand does not go by it either.
     parts.pop().unwrap().kill();
     fs::remove_dir_all(kept.machines.cluster.path("n2").join("run")).unwrap();

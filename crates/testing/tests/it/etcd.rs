@@ -151,17 +151,27 @@ fn a_user_has_a_password_and_a_full_database_a_remedy() {
     let cluster = Cluster::new(&[("alpha", 1)]);
     let Some(mut etcd) = Etcd::start(&cluster, 1, &["--quota-backend-bytes=100000"]) else { return };
     let mut nobody = client(&etcd);
-    let log_in = |password: &str| {
-        let endpoints = etcd.endpoints().iter().map(|endpoint| endpoint.parse().unwrap()).collect();
-        let user = Some(("root".to_owned(), password.to_owned()));
+    let endpoints = etcd.endpoints();
+    let log_in_as = |user: &str, password: &str| {
+        let endpoints = endpoints.iter().map(|endpoint| endpoint.parse().unwrap()).collect();
+        let user = Some((user.to_owned(), password.to_owned()));
         Client::new(Access::new(endpoints, None, None, user).unwrap()).unwrap()
     };
+    let log_in = |password: &str| log_in_as("root", password);
     let early = log_in("word").get(Keys::Under("")).unwrap_err().to_string();
     assert!(early.contains("take user and password_file out"), "{early}");
     for request in [
         ("auth/role/add", r#"{"name": "root"}"#),
         ("auth/user/add", r#"{"name": "root", "password": "word"}"#),
         ("auth/user/grant", r#"{"user": "root", "role": "root"}"#),
+        ("auth/role/add", r#"{"name": "sidelong"}"#),
+        // The keys under /sidelong/shop/, in Base64, as docs/cluster.md has `etcdctl` grant them.
+        (
+            "auth/role/grant",
+            r#"{"name": "sidelong", "perm": {"permType": "READWRITE", "key": "L3NpZGVsb25nL3Nob3Av", "range_end": "L3NpZGVsb25nL3Nob3Aw"}}"#,
+        ),
+        ("auth/user/add", r#"{"name": "sidelong", "password": "word"}"#),
+        ("auth/user/grant", r#"{"user": "sidelong", "role": "sidelong"}"#),
         ("auth/enable", "{}"),
     ] {
         post(&etcd, request);
@@ -170,6 +180,14 @@ fn a_user_has_a_password_and_a_full_database_a_remedy() {
     assert!(refused.contains("check user and password_file"), "{refused}");
     let refused = log_in("wrong").get(Keys::Under("")).unwrap_err().to_string();
     assert!(refused.contains("check user and password_file"), "{refused}");
+    let mut limited = log_in_as("sidelong", "word");
+    let lease = limited.grant(60).unwrap();
+    let lit = Then::Put { key: "/sidelong/shop/lamp/n1", value: b"", lease: Some(lease) };
+    limited.transact(&[], &[put("/sidelong/shop/roster", "1"), lit]).unwrap().unwrap();
+    assert_eq!(limited.get(Keys::Under("/sidelong/shop/")).unwrap().entries.len(), 2);
+    assert!(limited.keep(lease).unwrap());
+    let refused = limited.transact(&[], &[put("/sidelong/other/roster", "1")]).unwrap_err().to_string();
+    assert!(refused.contains("grant the user read and write"), "{refused}");
     let mut user = log_in("word");
     user.transact(&[], &[put("a", "1")]).unwrap().unwrap();
     // Its token ends with the server that gave it.

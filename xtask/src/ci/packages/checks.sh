@@ -167,6 +167,18 @@ takes_over() {
 sidelong init --install --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
 systemctl start sidelong.target
 check_all http://127.0.0.1:8000/
+# One that cannot start replaces none.
+fails=/run/systemd/system/sidelong-edge-next@edge1.service.d
+mkdir --parents $fails
+printf '[Service]\nExecStart=\nExecStart=/bin/false\n' > $fails/fails.conf
+systemctl daemon-reload
+before=$(systemctl show --property=MainPID --value sidelong-edge@edge1)
+if said=$(/usr/share/sidelong/restart 2>&1); then exit 1; fi
+echo "$said" | grep 'not upgraded.* sidelong-edge-next@edge1'
+[ "$before" = "$(systemctl show --property=MainPID --value sidelong-edge@edge1)" ]
+rm -r $fails
+systemctl daemon-reload
+until_so all_active
 takes_over http://127.0.0.1:8000/
 takes_over http://127.0.0.1:8000/
 asking http://127.0.0.1:8000/ "$of_http tunnel"
