@@ -189,8 +189,8 @@ asked
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=app.example -keyout /etc/sidelong/key.pem -out /etc/sidelong/cert.pem
 chown sidelong /etc/sidelong/*.pem
 sed --in-place '/^\[\[edge\]\]/a tls = [{ certificate = "/etc/sidelong/cert.pem", key = "/etc/sidelong/key.pem" }]' /etc/sidelong/cluster.toml
-# An edge that begins by the roster of others that run does not know of it.
-systemctl stop sidelong.target
+# An edge that begins by the roster of others that run does not know of it. systemctl waits for the units that it is told.
+systemctl stop sidelong.target 'sidelong-*.service' 'sidelong-*.socket'
 systemctl start sidelong.target
 until_so curl --silent --fail --insecure --output /dev/null --header 'Host: app.example' https://127.0.0.1:8000/
 asking https://127.0.0.1:8000/ http2
