@@ -56,7 +56,7 @@ pub struct EdgeOptions {
     pub access_log_reopen: Arc<AtomicBool>,
     /// Whether it takes over from another process of this machine that runs the edge, if there is one.
     pub takes_over: bool,
-    /// Set if that process cannot be taken over from, but by stopping it first.
+    /// Set if that process is to be stopped first, since none can take over from it.
     pub stop_first: Arc<AtomicBool>,
 }
 

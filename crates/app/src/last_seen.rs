@@ -4,9 +4,10 @@
 //! Movers repair any legal word, so that nothing else than the answers of the fronts is needed. No node lands at another site before all
 //! fronts have seen that it leaves. So if the newest that a front has seen of it is that it serves, it serves that site. If it is
 //! that the node is on its way, a front that says nothing may have seen where it came, and may send it requests of that site. Such a front is waited
-//! for. So is one that has seen more, and goes by an older roster: that may mean another node of the name. So is any front that says nothing if the others have not seen a node that has begun before. Nobody reads the node meanwhile, and fronts go by what they know. If the
-//! fronts that answer have never seen such a node, as after a power failure of all machines, it does not wait for the others for ever: it begins
-//! as the file says.
+//! for. So is any front that says nothing if the others have not seen a node that has begun before. A front that goes by an older roster may mean
+//! another node of the name: if it has seen more than the others, it is waited for until it has the newer one. Nobody reads the node meanwhile, and
+//! fronts go by what they know. If the fronts that answer have never seen such a node, as after a power failure of all machines, it does not wait for
+//! the others for ever: it begins as the file says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use crate::fabric::{Exposer, LAST_SEEN, control};
 use crate::parts::Parts;
 use crate::roster::{SeenEpoch, answered, of_all};
 
-/// Longest wait for fronts that have seen more and go by an older roster, from when on nothing else is waited for.
+/// Longest wait for fronts that have seen more and go by an older roster, once nothing else is waited for.
 const ADOPT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for fronts that say nothing.
 const SILENT_MAX: Duration = Duration::from_secs(10);
@@ -60,17 +61,17 @@ pub(crate) fn of(parts: &Parts, node: &str) -> Option<(NodeState, Option<SiteId>
         let Told { answers, silent, is_heard } = ask(&control, parts, node);
         let told: Vec<_> = answers.iter().filter_map(|told| decoded(told)).collect();
         let known = newest(&told, parts.cluster.epoch);
-        if silent.is_some() && !is_known(known.map(|(own, _)| own), has_begun) {
-            if began.elapsed() >= SILENT_MAX {
-                return unsaid(is_heard, !told.is_empty());
-            }
-        } else if is_behind(&told, known.map(|(own, _)| own), parts.cluster.epoch) {
-            if behind.get_or_insert_with(Instant::now).elapsed() >= ADOPT_MAX {
-                return unsaid(is_heard, true);
-            }
+        let seen = known.map(|(own, _)| own);
+        let is_over = if silent.is_some() && !is_known(seen, has_begun) {
+            began.elapsed() >= SILENT_MAX
+        } else if is_behind(&told, seen, parts.cluster.epoch) {
+            behind.get_or_insert_with(Instant::now).elapsed() >= ADOPT_MAX
         } else {
             let (own, site) = known?;
             break (own, site.to_owned());
+        };
+        if is_over {
+            return unsaid(is_heard, !told.is_empty());
         }
         if let Some(front) = silent.filter(|_| !std::mem::replace(&mut was_told, true)) {
             tracing::warn!(
@@ -108,8 +109,8 @@ fn is_known(newest: Option<Ownership>, has_begun: bool) -> bool {
     }
 }
 
-/// As what a node begins if a front that says nothing, or goes by an older roster, was waited for in vain: free, which any mover may end, since nobody says where it came. If there
-/// are fronts that answer, and none has seen it, it begins as the file says.
+/// As what a node begins if a front that says nothing, or goes by an older roster, was waited for in vain: free, which any mover may end, since
+/// nobody says where it came. If there are fronts that answer, and none has seen it, it begins as the file says.
 fn unsaid(is_heard: bool, is_seen: bool) -> Option<(NodeState, Option<SiteId>)> {
     if is_heard && !is_seen { None } else { Some((NodeState::Free, None)) }
 }

@@ -29,8 +29,8 @@ pub struct Load {
     /// Default 50 ms.
     #[serde(rename = "proc_period_ms", with = "time::millis")]
     pub proc_period: Duration,
-    /// `stale_ms`: an edge does not use an older record. Default 150 ms, so that a dead node is recognised within 200 ms. A scan waits for new
-    /// links for at most a third of this, or of `reconfig.lease_ms` if that is less; but up to 50 ms in any case.
+    /// `stale_ms`: an edge does not use an older record. Default 150 ms, so that a dead node is recognised within 200 ms. A scan waits for
+    /// new links for at most a third of this, or of `reconfig.lease_ms` if that is less. If that is less than 50 ms, it waits for up to 50 ms.
     #[serde(rename = "stale_ms", with = "time::millis")]
     pub stale: Duration,
 }
@@ -122,7 +122,8 @@ pub struct Reconfig {
     pub high: f64,
     /// A site can give a node away when its load is below this. Default 0.5.
     pub low: f64,
-    /// `lease_ms`: a lock that its holder does not renew is free again after at most three leases. Default 50 ms. See `load.stale_ms` too.
+    /// `lease_ms`: a lock that its holder does not renew is free again after at most three leases. Default 50 ms. It also bounds the wait for
+    /// new links: see `load.stale_ms`.
     #[serde(rename = "lease_ms", with = "time::millis")]
     pub lease: Duration,
     /// `drain_ms_max`: a moving node has this long to finish its old site's requests. If it has not, it stays at its old

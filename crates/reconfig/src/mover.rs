@@ -168,7 +168,7 @@ impl Dispute {
     }
 }
 
-/// Moves in vain since the last that succeeded: the board or a front said nothing, or goes by a newer roster. The next one would end in
+/// Moves in vain since the last that succeeded: the board or a front said nothing or goes by a newer roster, or the lease was lost. The next one would end in
 /// the same way, after its node has drained for nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setbacks {
